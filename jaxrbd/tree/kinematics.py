@@ -1,0 +1,275 @@
+"""Joint transforms, columns and poses of all nodes at once, batch last.
+
+What is not recursive is computed here for all links as arrays, between the scans. Positions are
+relative to the root body's origin (never the world's: robots walk kilometres away); axes are the
+world's everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.model.system import System
+from jaxrbd.tree.nodes import Nodes, nodes_of
+from jaxrbd.tree.scan import outward, sum_rows
+from jaxrbd.tree.spatial import (
+    ZERO3,
+    Force,
+    Inertia,
+    Mat3,
+    Motion,
+    Sym3,
+    Vec3,
+    rotation_from_quaternion,
+    skew,
+    vec3,
+)
+
+
+class Joints(NamedTuple):
+    """Local transform of every node: pose X in its parent node, and its axis in its own frame."""
+
+    R: Mat3
+    p: Vec3
+    axis: Vec3
+    slide: object  # how far the column translates per unit: 0 (symbolic), or an array
+    turn: object  # 1 (symbolic) if every node turns, else an array of 0 and 1
+    bias: object  # Motion in node axes that spherical and inner free runs add to S-dot v; or None
+
+
+class Roots(NamedTuple):
+    """Pose and velocity of the roots, world first, (nroots, B)."""
+
+    R: Mat3
+    p: Vec3
+    V: Motion
+
+
+def column(joints: Joints, R: Mat3) -> Motion:
+    """The column S of nodes in world axes about their own origin."""
+    s = R @ joints.axis
+    ang = s if isinstance(joints.turn, int) else s * joints.turn
+    return Motion(ang, ZERO3 if isinstance(joints.slide, int) else s * joints.slide)
+
+
+def joint_transforms(sys: System, q, v=None) -> Joints:
+    """Local transforms for the configuration q: (nq, B). With v, the bias of non-serial runs too."""
+    nodes = nodes_of(sys.topology)
+    axis = _axes(sys, nodes)
+    Rp, pp = _placements(sys, nodes)
+    theta = q[nodes.q]
+    turn_moves = nodes.moves & (nodes.turns == 1)
+    R = Rp
+    if turn_moves.any():
+        # R = Rp (1 + sin [a] + (1 - cos) [a]^2): three constant matrices, two trigonometric arrays
+        K1 = Rp @ skew(axis)
+        K2 = K1 @ skew(axis)
+        s, c1 = jnp.sin(theta), 1 - jnp.cos(theta)
+        if not turn_moves.all():
+            mask = _column(turn_moves, q.dtype)
+            s, c1 = s * mask, c1 * mask
+        R = Rp + K1 * s + K2 * c1
+    slide = 0
+    if nodes.slides.any():
+        slide = _column(nodes.slides == 1, q.dtype)
+        if (nodes.slides == 2).any():
+            slide = slide + _column(nodes.slides == 2, q.dtype) * sys.pitch[nodes.body]
+        pp = pp + (Rp @ axis) * (theta * slide * _column(nodes.moves, q.dtype))
+    turn = 1 if (nodes.turns[nodes.live] == 1).all() else _column(nodes.turns, q.dtype)
+    if len(nodes.quaternion_first):
+        R, pp = _quaternion_joints(nodes, q, Rp, R, pp)
+    bias = _run_bias(nodes, v) if v is not None and len(nodes.quaternion_first) else None
+    return Joints(R, pp, axis, slide, turn, bias)
+
+
+def root_states(sys: System, q, v=None) -> Roots:
+    """Rotation, world position and velocity (world axes, own origin) of world and free roots."""
+    t, nodes = sys.topology, nodes_of(sys.topology)
+    qi = np.array([t.q_starts[b] for b in nodes.root_bodies], int)
+    one, zero = jnp.ones_like(q[:1, :]) if t.nq else jnp.ones((1, 1), sys.dtype), 0
+    zero = one * 0
+    with_world = lambda first, rest: jnp.concatenate([first, rest]) if len(qi) else first  # noqa: E731
+    R0 = rotation_from_quaternion(*(q[qi + k] for k in range(3, 7)))
+    quat_R = Mat3(
+        *(
+            Vec3(*(with_world(one if i == j else zero, R0[i][j]) for j in range(3)))
+            for i in range(3)
+        )
+    )
+    p = Vec3(*(with_world(zero, q[qi + k]) for k in range(3)))
+    if v is None:
+        return Roots(quat_R, p, None)
+    vi = np.array([t.v_starts[b] for b in nodes.root_bodies], int)
+    twist = [with_world(zero, v[vi + k]) for k in range(6)]
+    V = Motion(quat_R @ Vec3(*twist[:3]), quat_R @ Vec3(*twist[3:]))
+    return Roots(quat_R, p, V)
+
+
+class Poses(NamedTuple):
+    """Rotation and position (from the root's origin) of all slots, then of the roots: (N + nroots, B)."""
+
+    R: Mat3
+    p: Vec3
+
+
+def poses(sys: System, joints: Joints, roots: Roots) -> Poses:
+    """Forward kinematics: one outward pass."""
+    nodes = nodes_of(sys.topology)
+
+    def body(parent, joint):
+        R, p = parent
+        R_loc, p_loc = joint
+        return R @ R_loc, p + R @ p_loc
+
+    zero = jax.tree.map(jnp.zeros_like, roots.p)
+    R, p = outward(nodes, body, (joints.R, joints.p), (roots.R, zero))
+    join = lambda a, b: jnp.concatenate([a, b])  # noqa: E731
+    return Poses(jax.tree.map(join, R, roots.R), jax.tree.map(join, p, zero))
+
+
+def take(tree, index):
+    """Rows of every array leaf; symbolic zeros stay."""
+    return jax.tree.map(lambda x: x if isinstance(x, int) else x[index], tree)
+
+
+def body_inertias(sys: System) -> Inertia:
+    """Inertia of each moving body in its own frame about its own origin, links merged; row nb is zero."""
+    t = sys.topology
+    n = t.link_count
+    R = rotation_from_quaternion(*(sys.frame_quaternion[:n, k] for k in range(4)))
+    r = vec3(sys.frame_position[:n])
+    m, c = sys.mass, vec3(sys.com)
+    I = Sym3(*(sys.inertia[:, k] for k in range(6)))  # noqa: E741
+    # about the link's centre of mass, in body axes; then moved to the body's origin
+    about_com = Inertia(m, ZERO3, R.congruence(I))
+    linkwise = about_com.from_(r + R @ c)
+    lists = [[i for i in range(n) if t.frame_bodies[i] == b] for b in range(t.nb)] + [[]]
+    most = max([1] + [len(x) for x in lists])
+    table = np.array([x + [n] * (most - len(x)) for x in lists])
+    pad = lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])]) if n else jnp.zeros((1, 1), sys.dtype)  # noqa: E731
+    return jax.tree.map(lambda x: sum_rows(pad(x), table), linkwise)
+
+
+def node_inertias(sys: System, bodies: Inertia) -> tuple[Inertia, Inertia]:
+    """The same for nodes (zero unless last of the run) and for roots (world zero), in body axes."""
+    t, nodes = sys.topology, nodes_of(sys.topology)
+    index = np.where(nodes.last & nodes.live, nodes.body, t.nb)
+    return take(bodies, index), take(bodies, np.concatenate([[t.nb], nodes.root_bodies]).astype(int))
+
+
+def external_forces(sys: System, f_ext, R_all: Mat3):
+    """f_ext (nb, 6, B), at body frame origins, as Force per node and per root about node origins."""
+    t, nodes = sys.topology, nodes_of(sys.topology)
+    f = Force(vec3(f_ext[:, :3]), vec3(f_ext[:, 3:]))
+    if t.has_offsets:  # the body frame's origin is not the node's
+        R = take(R_all, nodes.body_slot)
+        f = f.from_(R @ vec3(sys.frame_position[np.array(t.body_frames, int)]))
+    pad = jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])]), f)
+    index = np.where(nodes.last & nodes.live, nodes.body, t.nb)
+    return take(pad, index), take(pad, np.concatenate([[t.nb], nodes.root_bodies]).astype(int))
+
+
+def gather_dofs(sys: System, at_nodes, at_roots):
+    """One number per degree of freedom, (nv, B), from node values and six values per root."""
+    nodes = nodes_of(sys.topology)
+    parts = []
+    if nodes.size:
+        parts.append(at_nodes)
+    if len(nodes.root_bodies):
+        six = jnp.stack([x[1:] for x in at_roots], 1)
+        parts.append(six.reshape((-1,) + six.shape[2:]))
+    if not parts:
+        return jnp.zeros((0, 1), sys.dtype)
+    if len(parts) == 2:
+        size = jnp.broadcast_shapes(parts[0].shape[-1:], parts[1].shape[-1:])
+        parts = [jnp.broadcast_to(x, x.shape[:-1] + size) for x in parts]
+    offset = 0 if nodes.size else nodes.size
+    return jnp.concatenate(parts)[nodes.slot_of_dof - offset]
+
+
+def root_axes(roots_R: Mat3, f: Force):
+    """A wrench at the roots in root body axes: the six forces of a free joint."""
+    ang, lin = roots_R.T @ f.ang, roots_R.T @ f.lin
+    return [*ang, *lin]
+
+
+def _axes(sys: System, nodes: Nodes) -> Vec3:
+    unit = lambda a: a * (1 / jnp.sqrt(a.dot(a)))  # noqa: E731
+    a = unit(vec3(sys.axis))
+    kinds = set(nodes.axis[nodes.live].tolist())
+    if kinds <= {0}:
+        return take(a, nodes.body)
+    b = vec3(sys.axis2)
+    normal = a.cross(b)
+    nb = sys.topology.nb
+    eye = np.eye(3)
+    # planar joints slide along axis2 made orthogonal to the axis; universal ones turn about axis2 itself
+    rows = [
+        jnp.concatenate([a[k], unit(b)[k], unit(normal)[k], jnp.broadcast_to(_column(eye[k], a[k].dtype), (3,) + a[k].shape[1:])])
+        for k in range(3)
+    ]
+    index = np.where(nodes.axis < 3, nodes.axis * nb + nodes.body, 3 * nb + nodes.axis - 3)
+    return take(Vec3(*rows), index)
+
+
+def _placements(sys: System, nodes: Nodes):
+    R = rotation_from_quaternion(*(sys.joint_quaternion[:, k] for k in range(4)))
+    p = vec3(sys.joint_position)
+    starts = nodes.first & nodes.live
+    if starts.all():
+        return take(R, nodes.body), take(p, nodes.body)
+    nb = sys.topology.nb
+    index = np.where(starts, nodes.body, nb)
+    row = lambda x, value: jnp.concatenate([x, jnp.full_like(x[:1], value)])[index]  # noqa: E731
+    return (
+        Mat3(*(Vec3(*(row(R[i][j], float(i == j)) for j in range(3))) for i in range(3))),
+        Vec3(*(row(x, 0.0) for x in p)),
+    )
+
+
+def _quaternion_joints(nodes: Nodes, q, Rp: Mat3, R: Mat3, pp: Vec3):
+    """Put the rotation (and for inner free joints the position) of q into the first node of the run."""
+    s, f = nodes.quaternion_first, nodes.free_first
+    start = nodes.q[s] + np.where(np.isin(s, f), 3, 0)
+    turned = take(Rp, s) @ rotation_from_quaternion(*(q[start + k] for k in range(4)))
+    full = lambda x: jnp.broadcast_to(x, (nodes.size,) + q.shape[1:])  # noqa: E731
+    R = jax.tree.map(lambda x, y: full(x).at[s].set(y), R, turned)
+    if len(f):
+        moved = take(Rp, f) @ Vec3(*(q[nodes.q[f] + k] for k in range(3)))
+        pp = jax.tree.map(lambda x, y: full(x).at[f].add(y), pp, moved)
+    return R, pp
+
+
+def _run_bias(nodes: Nodes, v) -> Motion:
+    """Correction of the serial rule S-dot = V_node x S for runs whose columns move with the body.
+
+    Column i of a spherical or free run has S-dot_i = V_body x S_i; V_node x S_i v_i lacks the columns
+    k > i of the same run: sum of (S_k v_k) x (S_i v_i), constant in node axes.
+    """
+    e = np.eye(3)
+    comps = [[0] * 3, [0] * 3]
+    pieces: dict[tuple[int, int], list] = {}
+    starts = [(s, s in set(nodes.free_first.tolist())) for s in nodes.quaternion_first]
+    slot_by_v = {int(nodes.v[x]): x for x in np.flatnonzero(nodes.live)}
+    for s, free in starts:
+        v0 = int(nodes.v[s])
+        k_max = 6 if free else 3
+        for i in range(3):  # only angular columns are corrected by later ones
+            for k in range(i + 1, k_max):
+                part, axis = (0, k) if k < 3 else (1, k - 3)
+                cross = np.cross(e[axis], e[i])
+                for c in np.flatnonzero(cross):
+                    pieces.setdefault((part, int(c)), []).append((slot_by_v[v0 + i], v0 + i, v0 + k, cross[c]))
+    for (part, c), terms in pieces.items():
+        slots, vi, vk, sign = (np.array(x) for x in zip(*terms))
+        value = v[vi] * v[vk] * _column(sign, v.dtype)
+        comps[part][c] = jnp.zeros((nodes.size,) + v.shape[1:], v.dtype).at[slots].add(value)
+    return Motion(Vec3(*comps[0]), Vec3(*comps[1]))
+
+
+def _column(x, dtype):
+    return jnp.asarray(np.asarray(x, float), dtype)[:, None]
