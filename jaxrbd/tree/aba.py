@@ -100,7 +100,7 @@ def _forward_dynamics(sys: System, q, v, tau, f_ext):
 
     zero3 = jax.tree.map(jnp.zeros_like, roots.p)
     start = (roots.R, roots.V, zero3)
-    R, V, r = outward(nodes, velocity, (joints, qd), _like(start, q))
+    R, V, r = outward(nodes, velocity, (joints, qd), kin.broadcast(start, q))
 
     # between the passes, all links at once: columns, inertias in world axes, biases
     S = kin.column(joints, R)
@@ -111,8 +111,7 @@ def _forward_dynamics(sys: System, q, v, tau, f_ext):
     I, I_root = at_nodes.rotate(R), at_roots.rotate(roots.R)
     pA, pA_root = V.cross_force(I @ V), roots.V.cross_force(I_root @ roots.V)
     if f_ext is not None:
-        join = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), R, roots.R)
-        f, f_root = kin.external_forces(sys, f_ext, join)
+        f, f_root = kin.external_forces(sys, f_ext, kin.join(R, roots.R))
         pA, pA_root = pA - f, pA_root - f_root
 
     # pass 2, inward: articulated inertias and biases
@@ -123,13 +122,13 @@ def _forward_dynamics(sys: System, q, v, tau, f_ext):
         pa, u = bias_step(Ia, pA + p, S, c, G, tau)
         return (Ia.from_(r), pa.from_(r)), (G, u * Dinv)
 
-    zero = _zeros((zero_articulated(), Force(ZERO3, ZERO3)), q)
+    zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), q)
     xs = (I, pA, S, c, r, tau_n, _armature(sys, nodes))
     (IA0, p0), out = inward(nodes, articulate, xs, zero)
 
     # the roots: a 6x6 symmetric solve each
     IA0, p0 = IA0 + I_root.articulated(), p0 + pA_root
-    wrench = _root_vector(sys, roots.R, tau)
+    wrench = Force(*kin.root_twists(sys, roots.R, tau))
     A0 = _solve_roots(sys, roots.R, IA0, wrench - p0)
     A0 = _falling_world(A0, sys.gravity)
 
@@ -156,7 +155,7 @@ def articulated_factor(sys: System, q) -> tuple[Factor, object]:
         return R @ j.R, R @ j.p
 
     zero3 = jax.tree.map(jnp.zeros_like, roots.p)
-    R, r = outward(nodes, place, joints, _like((roots.R, zero3), q))
+    R, r = outward(nodes, place, joints, kin.broadcast((roots.R, zero3), q))
     S = kin.column(joints, R)
     at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
 
@@ -166,7 +165,7 @@ def articulated_factor(sys: System, q) -> tuple[Factor, object]:
         return Ia.from_(r), (G, Dinv)
 
     xs = (at_nodes.rotate(R), S, r, _armature(sys, nodes))
-    IA0, out = inward(nodes, articulate, xs, _zeros(zero_articulated(), q))
+    IA0, out = inward(nodes, articulate, xs, kin.zeros(zero_articulated(), q))
     G, Dinv = out if nodes.size else (None, None)
     return Factor(S, r, G, Dinv, IA0 + at_roots.rotate(roots.R).articulated(), roots.R)
 
@@ -180,8 +179,8 @@ def factor_solve(sys: System, factor: Factor, b):
         u = b - S.dot(acc)
         return (acc + G * u).from_(r), u
 
-    p0, u = inward(nodes, push, (factor.S, factor.G, factor.r, b[nodes.v]), _zeros(Force(ZERO3, ZERO3), b))
-    A0 = _solve_roots(sys, factor.R_root, factor.root, _root_vector(sys, factor.R_root, b) - p0)
+    p0, u = inward(nodes, push, (factor.S, factor.G, factor.r, b[nodes.v]), kin.zeros(Force(ZERO3, ZERO3), b))
+    A0 = _solve_roots(sys, factor.R_root, factor.root, Force(*kin.root_twists(sys, factor.R_root, b)) - p0)
 
     def accelerate(parent, x):
         A, _ = parent
@@ -226,29 +225,10 @@ def _armature(sys: System, nodes):
     return sys.armature[nodes.v] + dead if not nodes.live.all() else sys.armature[nodes.v]
 
 
-def _zeros(tree, like):
-    """Arrays of zeros over the batch in place of a tree's leaves."""
-    return jax.tree.map(lambda _: jnp.zeros(like.shape[-1:], like.dtype), tree)
-
-
-def _like(tree, like):
-    """Broadcast leaves (n, 1) or (n, B) to the batch of `like`."""
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, x.shape[:-1] + like.shape[-1:]), tree)
-
-
 def _falling_world(A: Motion, gravity) -> Motion:
     """Gravity as an upward acceleration of the world's row; free roots feel it through that frame."""
     first = jnp.zeros((A.ang.x.shape[0], 1), gravity.dtype).at[0].set(1)
     return Motion(A.ang, Vec3(*(x - first * gravity[k][None] for k, x in enumerate(A.lin))))
-
-
-def _root_vector(sys: System, R: Mat3, x) -> Force:
-    """The six forces of each free root as a wrench in world axes, zero for the world."""
-    t, nodes = sys.topology, nodes_of(sys.topology)
-    vi = np.array([t.v_starts[b] for b in nodes.root_bodies], int)
-    zero = jnp.zeros((1,) + x.shape[1:], x.dtype)
-    rows = [jnp.concatenate([zero, x[vi + k]]) if len(vi) else zero for k in range(6)]
-    return Force(R @ Vec3(*rows[:3]), R @ Vec3(*rows[3:]))
 
 
 def _solve_roots(sys: System, R: Mat3, IA: ArticulatedInertia, f: Force) -> Motion:

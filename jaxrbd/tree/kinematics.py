@@ -90,23 +90,21 @@ def root_states(sys: System, q, v=None) -> Roots:
     """Rotation, world position and velocity (world axes, own origin) of world and free roots."""
     t, nodes = sys.topology, nodes_of(sys.topology)
     qi = np.array([t.q_starts[b] for b in nodes.root_bodies], int)
-    one, zero = jnp.ones_like(q[:1, :]) if t.nq else jnp.ones((1, 1), sys.dtype), 0
-    zero = one * 0
+    zero = jnp.zeros((1,) + q.shape[1:], q.dtype)
     with_world = lambda first, rest: jnp.concatenate([first, rest]) if len(qi) else first  # noqa: E731
     R0 = rotation_from_quaternion(*(q[qi + k] for k in range(3, 7)))
-    quat_R = Mat3(
-        *(
-            Vec3(*(with_world(one if i == j else zero, R0[i][j]) for j in range(3)))
-            for i in range(3)
-        )
-    )
+    R = Mat3(*(Vec3(*(with_world(zero + float(i == j), R0[i][j]) for j in range(3))) for i in range(3)))
     p = Vec3(*(with_world(zero, q[qi + k]) for k in range(3)))
-    if v is None:
-        return Roots(quat_R, p, None)
+    return Roots(R, p, None if v is None else root_twists(sys, R, v))
+
+
+def root_twists(sys: System, R: Mat3, x):
+    """Six numbers per free root (velocity, acceleration) as a Motion in world axes, zero for the world."""
+    t, nodes = sys.topology, nodes_of(sys.topology)
     vi = np.array([t.v_starts[b] for b in nodes.root_bodies], int)
-    twist = [with_world(zero, v[vi + k]) for k in range(6)]
-    V = Motion(quat_R @ Vec3(*twist[:3]), quat_R @ Vec3(*twist[3:]))
-    return Roots(quat_R, p, V)
+    zero = jnp.zeros((1,) + x.shape[1:], x.dtype)
+    six = [jnp.concatenate([zero, x[vi + k]]) if len(vi) else zero for k in range(6)]
+    return Motion(R @ Vec3(*six[:3]), R @ Vec3(*six[3:]))
 
 
 class Poses(NamedTuple):
@@ -127,8 +125,22 @@ def poses(sys: System, joints: Joints, roots: Roots) -> Poses:
 
     zero = jax.tree.map(jnp.zeros_like, roots.p)
     R, p = outward(nodes, body, (joints.R, joints.p), (roots.R, zero))
-    join = lambda a, b: jnp.concatenate([a, b])  # noqa: E731
-    return Poses(jax.tree.map(join, R, roots.R), jax.tree.map(join, p, zero))
+    return Poses(join(R, roots.R), join(p, zero))
+
+
+def zeros(tree, like):
+    """Arrays of zeros over the batch of `like` in place of a tree's leaves."""
+    return jax.tree.map(lambda _: jnp.zeros(like.shape[-1:], like.dtype), tree)
+
+
+def broadcast(tree, like):
+    """Broadcast leaves (n, 1) or (n, B) to the batch of `like`."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, x.shape[:-1] + like.shape[-1:]), tree)
+
+
+def join(at_nodes, at_roots):
+    """Rows of nodes, then of roots."""
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), at_nodes, at_roots)
 
 
 def take(tree, index):

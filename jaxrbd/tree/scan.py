@@ -107,3 +107,11 @@ def _split_zeros(tree):
         return jax.tree.unflatten(treedef, [next(arrays) if a else x for a, x in zip(is_array, leaves)])
 
     return [x for x, a in zip(leaves, is_array) if a], unpack
+
+
+def visit_dofs(step, carry, paths: np.ndarray, depth: np.ndarray, inward: bool):
+    """carry = step(carry, k, path to the root, depth) for every degree of freedom, one after another."""
+    if len(depth) == 0:
+        return carry
+    xs = (np.arange(len(depth), dtype=np.int32), paths.astype(np.int32), depth.astype(np.int32))
+    return lax.scan(lambda c, x: (step(c, *x), None), carry, xs, reverse=inward)[0]

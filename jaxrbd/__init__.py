@@ -1,0 +1,56 @@
+"""jaxrbd: differentiable, batched rigid-body dynamics in JAX.
+
+Functions take a System and plain arrays, unbatched; wrap them in `jax.vmap`, `jax.jit`, `jax.grad`.
+"""
+
+from jaxrbd.devices import configure_cpu
+
+from jaxrbd.errors import ArgumentError, ModelError, ModelWarning, RbdError
+from jaxrbd.model import zoo
+from jaxrbd.model.builder import Builder
+from jaxrbd.model.compile import build
+from jaxrbd.model.convert import from_mujoco, from_pinocchio, to_mujoco, to_pinocchio
+from jaxrbd.model.description import Description
+from jaxrbd.model.load import load, read_description
+from jaxrbd.model.system import System
+from jaxrbd.tree.aba import forward_dynamics, mass_matrix_inverse, mass_matrix_solve
+from jaxrbd.tree.arguments import check
+from jaxrbd.tree.cholesky import mass_matrix_factor, solve_factor
+from jaxrbd.tree.coriolis import coriolis_matrix
+from jaxrbd.tree.crba import mass_matrix
+from jaxrbd.tree.frames import (
+    forward_kinematics,
+    frame_acceleration,
+    frame_jacobian,
+    frame_jacobian_dot_v,
+    frame_pose,
+    frame_poses,
+    frame_velocity,
+    wrench_at_frame,
+)
+from jaxrbd.tree.manifold import (
+    difference,
+    integrate,
+    neutral,
+    normalize,
+    random_configuration,
+    tangent_gradient,
+)
+from jaxrbd.tree.momentum import (
+    center_of_mass,
+    center_of_mass_jacobian,
+    center_of_mass_velocity,
+    centroidal_momentum,
+    centroidal_momentum_matrix,
+    energy,
+    kinetic_energy,
+    potential_energy,
+    total_mass,
+)
+from jaxrbd.tree.regressor import (
+    inertial_parameters,
+    joint_torque_regressor,
+    kinetic_energy_regressor,
+    potential_energy_regressor,
+)
+from jaxrbd.tree.rnea import bias_force, gravity_force, inverse_dynamics

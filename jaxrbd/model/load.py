@@ -1,0 +1,69 @@
+"""Load a model from a file or from text; the format is recognised by the root tag."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from jaxrbd.errors import ModelError
+from jaxrbd.model.compile import build
+from jaxrbd.model.description import Description
+from jaxrbd.model.system import System
+from jaxrbd.model.xml_safe import parse_xml
+
+_MAX_BYTES = 64 * 2**20
+
+
+def load(
+    source: str | os.PathLike,
+    *,
+    base: str | None = None,
+    package_dirs=(),
+    dtype=None,
+    strict: bool = False,
+) -> System:
+    """A System from a URDF or MJCF file, or from its text.
+
+    `base`: None keeps the root as written (URDF: fixed), "free" adds a free joint named "root" where
+    none exists, "fixed" removes it. `package_dirs`: folders that hold the packages of "package://"
+    names; meshes are looked up there and in the model's own folder, nowhere else. `strict`: refuse
+    unphysical inertias instead of warning.
+    """
+    description = read_description(source, package_dirs=package_dirs)
+    return build(description, base=base, dtype=dtype, strict=strict)
+
+
+def read_description(source: str | os.PathLike, *, package_dirs=()) -> Description:
+    """Parse a model file or text into a Description without compiling it."""
+    text, name, folder = _read(source)
+    root = parse_xml(text, name)
+    tag = root.tag.rsplit("}", 1)[-1]
+    package_dirs = [Path(p) for p in ([package_dirs] if isinstance(package_dirs, (str, os.PathLike)) else package_dirs)]
+    if tag == "robot":
+        from jaxrbd.model.urdf import read_urdf
+
+        return read_urdf(text, source=name, folder=folder, package_dirs=package_dirs)
+    if tag == "mujoco":
+        from jaxrbd.model.mjcf import read_mjcf
+
+        return read_mjcf(text, source=name, folder=folder, package_dirs=package_dirs)
+    if tag == "sdf":
+        raise ModelError(name, "this is an SDF file", "Convert it to URDF or MJCF first; SDF is not read.")
+    raise ModelError(
+        name, f"the root element is <{tag}>", "A URDF starts with <robot>, an MJCF with <mujoco>."
+    )
+
+
+def _read(source) -> tuple[str, str, Path | None]:
+    if isinstance(source, str) and "<" in source:
+        return source, "<text>", None
+    path = Path(source)
+    if not path.is_file():
+        remedy = "Check the path; a model can also be passed as its XML text."
+        raise ModelError(str(source), "there is no such file", remedy)
+    if path.stat().st_size > _MAX_BYTES:
+        raise ModelError(str(source), f"the file is larger than {_MAX_BYTES >> 20} MiB", "This is no robot model.")
+    try:
+        return path.read_bytes().decode("utf-8-sig"), path.name, path.resolve().parent
+    except UnicodeDecodeError:
+        raise ModelError(str(source), "the file is not UTF-8 text", "Save it as UTF-8 XML.") from None

@@ -1,0 +1,188 @@
+"""Poses, velocities, Jacobians and J̇v of named frames.
+
+Three reference frames, as in Pinocchio: "body" (axes and origin of the frame itself), "world" (axes
+and origin of the world, i.e. the spatial twist) and "world_aligned" (origin of the frame, axes of the
+world). In every one of them  d/dt (J v) = J a + (J̇ v).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.model.system import System, Topology
+from jaxrbd.tree import kinematics as kin
+from jaxrbd.tree.arguments import array, arguments, frame_index, reference_frame
+from jaxrbd.tree.batching import kernel
+from jaxrbd.tree.crba import ancestor_pairs, columns_by_dof
+from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.rnea import motion_pass
+from jaxrbd.tree.spatial import Mat3, Motion, Vec3, rotation_from_quaternion, stack, vec3
+
+
+def forward_kinematics(sys: System, q):
+    """World poses of all body frames: (R (nb, 3, 3), p (nb, 3)), x_world = R x_body + p."""
+    (q,) = arguments(sys, q=q)
+    R, p = _frame_poses(sys, q)
+    index = np.array(sys.topology.body_frames, int)
+    return R[index], p[index]
+
+
+def frame_poses(sys: System, q):
+    """World poses of all frames, in the order of `sys.frame_names`."""
+    (q,) = arguments(sys, q=q)
+    return _frame_poses(sys, q)
+
+
+def frame_pose(sys: System, q, name: str):
+    """World pose (R, p) of one named frame (a link, merged ones too, or a site)."""
+    (q,) = arguments(sys, q=q)
+    R, p = _frame_poses(sys, q)
+    i = frame_index(sys, name)
+    return R[i], p[i]
+
+
+def frame_jacobian(sys: System, q, name: str, frame: str = "world_aligned"):
+    """J(q), (6, nv), angular first: the frame's velocity is J v."""
+    (q,) = arguments(sys, q=q)
+    return _jacobian_kernel(frame_index(sys, name), reference_frame(frame))(sys, q)
+
+
+def frame_velocity(sys: System, q, v, name: str, frame: str = "world_aligned"):
+    """Velocity of a frame, (6,), angular first; equals frame_jacobian @ v."""
+    q, v = arguments(sys, q=q, v=v)
+    return _motion_kernel(frame_index(sys, name), reference_frame(frame))(sys, q, v, jnp.zeros_like(v))[0]
+
+
+def frame_acceleration(sys: System, q, v, a, name: str, frame: str = "world_aligned"):
+    """Time derivative of `frame_velocity` in the same frame: J a + J̇v; no gravity in it.
+
+    In "world_aligned" the linear part is the acceleration of the point; in "body" and "world" it is
+    the spatial acceleration.
+    """
+    q, v, a = arguments(sys, q=q, v=v, a=a)
+    return _motion_kernel(frame_index(sys, name), reference_frame(frame))(sys, q, v, a)[1]
+
+
+def frame_jacobian_dot_v(sys: System, q, v, name: str, frame: str = "world_aligned"):
+    """J̇(q, v) v, (6,), in the same frame as J."""
+    q, v = arguments(sys, q=q, v=v)
+    return _motion_kernel(frame_index(sys, name), reference_frame(frame))(sys, q, v, jnp.zeros_like(v))[1]
+
+
+def wrench_at_frame(sys: System, q, name: str, wrench, frame: str = "world_aligned"):
+    """f_ext (nb, 6) for one wrench (moment, force) applied at a named frame, in the given frame's axes."""
+    (q,) = arguments(sys, q=q)
+    wrench = array("wrench", wrench, (6,), "(6,)", sys.dtype)
+    i, t = frame_index(sys, name), sys.topology
+    reference_frame(frame)
+    body = t.frame_bodies[i]
+    f_ext = jnp.zeros((sys.nb, 6), sys.dtype)
+    if body < 0:
+        return f_ext
+    R, p = _frame_poses(sys, q)
+    n, f = wrench[:3], wrench[3:]
+    if frame == "body":
+        n, f = R[i] @ n, R[i] @ f
+    arm = p[i] if frame != "world" else jnp.zeros_like(p[i])
+    n = n + jnp.cross(arm - p[t.body_frames[body]], f)
+    return f_ext.at[body].set(jnp.concatenate([n, f]))
+
+
+@kernel()
+def _frame_poses(sys: System, q):
+    t, nodes = sys.topology, nodes_of(sys.topology)
+    joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)
+    R, p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
+    p = p + kin.take(roots.p, np.concatenate([nodes.root, np.arange(nodes.nroots)]).astype(int))
+    where = np.array([nodes.body_slot[b] if b >= 0 else nodes.size for b in t.frame_bodies], int)
+    R, p = kin.take((R, p), where)
+    p = p + R @ vec3(sys.frame_position)
+    R = R @ rotation_from_quaternion(*(sys.frame_quaternion[:, k] for k in range(4)))
+    like = p.x + 0 * R.a.x
+    rows = [stack(row, 1, like) for row in R]
+    return jnp.stack(rows, 1), stack(p, 1, like)
+
+
+@lru_cache(maxsize=4096)
+def _jacobian_kernel(frame: int, reference: str):
+    return kernel()(partial(_jacobian, frame, reference))
+
+
+@lru_cache(maxsize=4096)
+def _motion_kernel(frame: int, reference: str):
+    return kernel()(partial(_motion, frame, reference))
+
+
+@lru_cache(maxsize=4096)
+def path_to_root(t: Topology, body: int) -> np.ndarray:
+    """Degrees of freedom that move a body, as a mask (nv,)."""
+    mask = np.zeros(t.nv, bool)
+    if body >= 0:
+        parent_dof = ancestor_pairs(t)[3]
+        d = t.v_starts[body + 1] - 1
+        while d >= 0:
+            mask[d] = True
+            d = int(parent_dof[d])
+    return mask
+
+
+def _frame_in_tree(sys: System, frame: int, R_all: Mat3, p_all: Vec3):
+    """Slot of a frame's body, its rotation, its position from the root's origin and from the node's."""
+    t, nodes = sys.topology, nodes_of(sys.topology)
+    body = t.frame_bodies[frame]
+    slot = int(nodes.body_slot[body]) if body >= 0 else nodes.size
+    R, p = kin.take((R_all, p_all), slot)
+    r = R @ vec3(sys.frame_position[frame], 0)
+    R = R @ rotation_from_quaternion(*(sys.frame_quaternion[frame, k] for k in range(4)))
+    root = int(nodes.root[slot]) if slot < nodes.size else slot - nodes.size
+    return slot, root, R, p + r, r
+
+
+def _jacobian(frame: int, reference: str, sys: System, q):
+    joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)
+    R_all, p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
+    slot, root, R, p, _ = _frame_in_tree(sys, frame, R_all, p_all)
+    N = nodes_of(sys.topology).size
+    S = kin.column(joints, kin.take(R_all, slice(0, N)))
+    S, origin = columns_by_dof(sys, S, kin.take(p_all, slice(0, N)), roots)
+    mask = jnp.asarray(path_to_root(sys.topology, sys.topology.frame_bodies[frame]), q.dtype)[:, None]
+    target = Vec3(*(x[None] for x in p))
+    if reference == "world":  # about the world's origin: minus the root's position
+        target = Vec3(*(-x[root][None] for x in roots.p))
+    J = S.at(target - origin) * mask
+    if reference == "body":
+        Rt = Mat3(*(Vec3(*(x[None] for x in row)) for row in R.T))
+        J = Motion(Rt @ J.ang, Rt @ J.lin)
+    return stack([*J.ang, *J.lin], 0, J.ang.x)
+
+
+def _motion(frame: int, reference: str, sys: System, q, v, a):
+    """Velocity and its derivative J a + J̇v of one frame."""
+    still = jnp.zeros((3, 1), q.dtype)
+    _, roots, A0, R, V, A, r = motion_pass(sys, q, v, a, still)
+    nodes = nodes_of(sys.topology)
+    zero3 = jax.tree.map(jnp.zeros_like, roots.p)
+    R_all, V_all, A_all = kin.join((R, V, A), kin.broadcast((roots.R, roots.V, A0), q))
+    if reference == "world":
+        joints = kin.joint_transforms(sys, q)
+        p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None)).p
+    else:
+        p_all = kin.join(jax.tree.map(jnp.zeros_like, r), kin.broadcast(zero3, q))
+    slot, root, R_f, p, r_f = _frame_in_tree(sys, frame, R_all, p_all)
+    V_f, A_f = kin.take((V_all, A_all), slot)
+    if reference == "world":
+        to_origin = r_f - p - kin.take(roots.p, root)  # from the node's origin to the world's
+        V_f, A_f = V_f.at(to_origin), A_f.at(to_origin)
+    else:
+        V_f, A_f = V_f.at(r_f), A_f.at(r_f)
+        if reference == "world_aligned":
+            A_f = Motion(A_f.ang, A_f.lin + V_f.ang.cross(V_f.lin))
+        else:
+            V_f = Motion(R_f.T @ V_f.ang, R_f.T @ V_f.lin)
+            A_f = Motion(R_f.T @ A_f.ang, R_f.T @ A_f.lin)
+    like = V_f.ang.x + 0 * A_f.ang.x
+    return stack([*V_f.ang, *V_f.lin], 0, like), stack([*A_f.ang, *A_f.lin], 0, like)

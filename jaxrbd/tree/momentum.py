@@ -1,0 +1,146 @@
+"""Energies, centre of mass and centroidal momentum."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.model.system import System
+from jaxrbd.tree import kinematics as kin
+from jaxrbd.tree.arguments import arguments
+from jaxrbd.tree.batching import kernel
+from jaxrbd.tree.crba import composite_columns
+from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.rnea import motion_pass
+from jaxrbd.tree.spatial import Vec3, stack
+
+
+def total_mass(sys: System):
+    """Mass of everything that moves."""
+    moving = jnp.asarray([b >= 0 for b in sys.topology.frame_bodies[: sys.topology.link_count]], sys.dtype)
+    return jnp.sum(sys.mass * moving)
+
+
+def kinetic_energy(sys: System, q, v):
+    """T = ½ vᵀ M(q) v, armature included."""
+    q, v = arguments(sys, q=q, v=v)
+    return _kinetic_energy(sys, q, v)
+
+
+def potential_energy(sys: System, q):
+    """U = -sum of m g·c over the bodies; zero with every centre of mass at the world's origin."""
+    (q,) = arguments(sys, q=q)
+    _, moment = _mass_moment(sys, q)
+    return -jnp.dot(sys.gravity, moment)
+
+
+def energy(sys: System, q, v):
+    """Total mechanical energy T + U (springs not included)."""
+    return kinetic_energy(sys, q, v) + potential_energy(sys, q)
+
+
+def center_of_mass(sys: System, q):
+    """Centre of mass of everything that moves, in the world, (3,)."""
+    (q,) = arguments(sys, q=q)
+    mass, moment = _mass_moment(sys, q)
+    return moment / mass
+
+
+def center_of_mass_velocity(sys: System, q, v):
+    """Velocity of the centre of mass, (3,)."""
+    return centroidal_momentum(sys, q, v)[3:] / total_mass(sys)
+
+
+def center_of_mass_jacobian(sys: System, q):
+    """(3, nv): its product with v is the velocity of the centre of mass."""
+    return centroidal_momentum_matrix(sys, q)[3:] / total_mass(sys)
+
+
+def centroidal_momentum(sys: System, q, v):
+    """Angular (about the centre of mass) and linear momentum in world axes, (6,)."""
+    q, v = arguments(sys, q=q, v=v)
+    return _momentum(sys, q, v)
+
+
+def centroidal_momentum_matrix(sys: System, q):
+    """A(q), (6, nv): the centroidal momentum is A(q) v. Rotors (armature) carry none of it."""
+    (q,) = arguments(sys, q=q)
+    return _momentum_matrix(sys, q)
+
+
+def _world_inertias(sys: System, R, roots):
+    at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
+    return kin.join(*kin.broadcast((at_nodes.rotate(R), at_roots.rotate(roots.R)), R.a.x if R.a.x.size else roots.p.x))
+
+
+def _root_offsets(sys: System, roots):
+    """Positions of the roots from the first free root (or the world), so that far-away robots keep digits."""
+    reference = kin.take(roots.p, min(1, nodes_of(sys.topology).nroots - 1))
+    return Vec3(*(x - y[None] for x, y in zip(roots.p, reference))), reference
+
+
+def _positions(sys: System, p, roots):
+    """Positions of nodes and roots from the reference of `_root_offsets`."""
+    nodes = nodes_of(sys.topology)
+    offsets, reference = _root_offsets(sys, roots)
+    at_nodes = kin.take(p, slice(0, nodes.size)) + kin.take(offsets, nodes.root)
+    return kin.join(at_nodes, kin.broadcast(offsets, p.x)), reference
+
+
+@kernel()
+def _kinetic_energy(sys: System, q, v):
+    _, roots, _, R, V, _, _ = motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
+    at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
+    twice = jnp.sum(V.dot(at_nodes.rotate(R) @ V), 0) + jnp.sum(roots.V.dot(at_roots.rotate(roots.R) @ roots.V), 0)
+    return 0.5 * (twice + jnp.sum(sys.armature * v * v, 0))
+
+
+@kernel()
+def _mass_moment(sys: System, q):
+    """Total mass, and the sum of mass times position over everything that moves."""
+    joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)
+    R, p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
+    nodes = nodes_of(sys.topology)
+    I = _world_inertias(sys, kin.take(R, slice(0, nodes.size)), roots)  # noqa: E741
+    x, reference = _positions(sys, p, roots)
+    moment = I.h + x * I.mass
+    mass = jnp.sum(I.mass, 0)
+    total = Vec3(*(jnp.sum(m, 0) + mass * y for m, y in zip(moment, reference)))
+    return mass, stack(total, 0, total.x)
+
+
+@kernel()
+def _momentum(sys: System, q, v):
+    _, roots, _, R, V, _, _ = motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
+    joints = kin.joint_transforms(sys, q)
+    p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None)).p
+    I = _world_inertias(sys, R, roots)  # noqa: E741
+    x, _ = _positions(sys, p, roots)
+    h = I @ kin.join(V, kin.broadcast(roots.V, q))
+    com = _com(I, x)
+    total = jax.tree.map(lambda y: jnp.sum(y, 0), h.from_(x - Vec3(*(c[None] for c in com))))
+    return stack([*total.ang, *total.lin], 0, total.ang.x)
+
+
+def _com(I, x: Vec3) -> Vec3:  # noqa: E741
+    mass = jnp.sum(I.mass, 0)
+    return Vec3(*(jnp.sum(m, 0) / mass for m in I.h + x * I.mass))
+
+
+@kernel()
+def _momentum_matrix(sys: System, q):
+    nodes = nodes_of(sys.topology)
+    joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)
+    R, p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
+    I = _world_inertias(sys, kin.take(R, slice(0, nodes.size)), roots)  # noqa: E741
+    x, _ = _positions(sys, p, roots)
+    com = _com(I, x)
+    # the momentum that each column gives to its subtree, carried to the centre of mass
+    _, F, origin = composite_columns(sys, q)
+    root_of_dof = [int(nodes.root[s]) if s < nodes.size else (int(s) - nodes.size) // 6 + 1 for s in nodes.slot_of_dof]
+    offsets, _ = _root_offsets(sys, roots)
+    where = origin + kin.take(offsets, np.array(root_of_dof)) if root_of_dof else origin
+    F = F.from_(where - Vec3(*(c[None] for c in com)))
+    return stack([*F.ang, *F.lin], 0, F.ang.x + 0 * F.lin.x)
+

@@ -1,0 +1,114 @@
+"""Regressors: inverse dynamics and energies are linear in the inertial parameters of the bodies.
+
+Ten numbers per moving body (links merged): mass m, first moment h = m c, and the rotational inertia
+xx, xy, xz, yy, yz, zz about the origin of the joint frame that moves with the body, in its axes.
+tau - armature a = Y(q, v, a) π.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.model.system import System, Topology
+from jaxrbd.tree import kinematics as kin
+from jaxrbd.tree.arguments import arguments
+from jaxrbd.tree.batching import kernel
+from jaxrbd.tree.crba import columns_by_dof
+from jaxrbd.tree.frames import path_to_root
+from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.rnea import motion_pass
+from jaxrbd.tree.spatial import Inertia, Mat3, Motion, Sym3, Vec3
+
+
+def inertial_parameters(sys: System):
+    """π, (10 nb,): (m, hx, hy, hz, Ixx, Ixy, Ixz, Iyy, Iyz, Izz) of every moving body."""
+    return _parameters(sys)
+
+
+def joint_torque_regressor(sys: System, q, v, a):
+    """Y(q, v, a), (nv, 10 nb): inverse_dynamics(q, v, a) = Y π + armature a. Y is linear in a and gravity."""
+    q, v, a = arguments(sys, q=q, v=v, a=a)
+    return _torque_regressor(sys, q, v, a)
+
+
+def kinetic_energy_regressor(sys: System, q, v):
+    """(10 nb,): kinetic energy without armature is its product with π."""
+    q, v = arguments(sys, q=q, v=v)
+    return _energy_regressors(sys, q, v)[0]
+
+
+def potential_energy_regressor(sys: System, q):
+    """(10 nb,): potential energy is its product with π."""
+    (q,) = arguments(sys, q=q)
+    return _energy_regressors(sys, q, jnp.zeros(sys.nv, q.dtype))[1]
+
+
+@kernel()
+def _parameters(sys: System):
+    I = kin.take(kin.body_inertias(sys), slice(0, sys.topology.nb))  # noqa: E741
+    rows = jnp.stack(jnp.broadcast_arrays(I.mass, *I.h, *I.I), 1)
+    return rows.reshape((-1,) + rows.shape[2:])
+
+
+def _basis(dtype) -> Inertia:
+    """Unit inertial parameters along axis 1: Inertia whose leaves are (1, 10, 1)."""
+    e = [jnp.asarray(row, dtype)[None, :, None] for row in np.eye(10)]
+    return Inertia(e[0], Vec3(*e[1:4]), Sym3(*e[4:]))
+
+
+def _bodies(sys: System, tree):
+    """Rows of nodes-then-roots for every moving body, with an axis for the ten parameters put in."""
+    rows = kin.take(tree, nodes_of(sys.topology).body_slot)
+    return _wide(rows)
+
+
+def _wide(tree):
+    if isinstance(tree, (Vec3, Mat3, Motion)):
+        return type(tree)(*(_wide(x) for x in tree))
+    return tree[:, None]
+
+
+@lru_cache(maxsize=512)
+def _dof_body_pairs(t: Topology):
+    masks = np.array([path_to_root(t, b) for b in range(t.nb)]).reshape(t.nb, t.nv)
+    return np.nonzero(masks.T)  # (dof, body)
+
+
+@kernel()
+def _torque_regressor(sys: System, q, v, a):
+    t, nodes = sys.topology, nodes_of(sys.topology)
+    joints, roots, A0, R, V, A, _ = motion_pass(sys, q, v, a, sys.gravity)
+    R_all, p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
+    V_all, A_all = kin.join((V, A), kin.broadcast((roots.V, A0), q))
+    Rb, Vb, Ab = (_bodies(sys, x) for x in (R_all, V_all, A_all))
+    local = lambda m: Motion(Rb.T @ m.ang, Rb.T @ m.lin)  # noqa: E731
+    Vl, Al, unit = local(Vb), local(Ab), _basis(q.dtype)
+    f = unit @ Al + Vl.cross_force(unit @ Vl)
+    f = type(f)(Rb @ f.ang, Rb @ f.lin)  # world axes, about the body's origin
+
+    dof, body = _dof_body_pairs(t)
+    S, origin = columns_by_dof(sys, kin.column(joints, R), kin.take(p_all, slice(0, nodes.size)), roots)
+    p_body = kin.take(p_all, nodes.body_slot)
+    arm = _wide(kin.take(p_body, body) - kin.take(origin, dof))
+    entries = _wide(kin.take(S, dof)).dot(kin.take(f, body).from_(arm))
+    Y = jnp.zeros((t.nv, t.nb) + entries.shape[1:], q.dtype).at[dof, body].set(entries)
+    return Y.reshape((t.nv, t.nb * 10) + Y.shape[3:])
+
+
+@kernel()
+def _energy_regressors(sys: System, q, v):
+    joints, roots, _, R, V, _, _ = motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
+    nodes = nodes_of(sys.topology)
+    R_all, p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
+    p_all = p_all + kin.take(roots.p, np.concatenate([nodes.root, np.arange(nodes.nroots)]).astype(int))
+    Rb, Vb, pb = (_bodies(sys, x) for x in (R_all, kin.join(V, kin.broadcast(roots.V, q)), p_all))
+    Vl, unit = Motion(Rb.T @ Vb.ang, Rb.T @ Vb.lin), _basis(q.dtype)
+    kinetic = 0.5 * Vl.dot(unit @ Vl)
+    height = pb * unit.mass + Rb @ unit.h
+    g = Vec3(*(sys.gravity[k][None, None] for k in range(3)))
+    potential = -g.dot(height)
+    flat = lambda y: jnp.broadcast_to(y, y.shape[:2] + q.shape[-1:]).reshape((-1,) + q.shape[-1:])  # noqa: E731
+    return flat(kinetic), flat(potential)
