@@ -1,9 +1,9 @@
 """CPU set-up and spreading a batch over devices.
 
-XLA's CPU compiler fuses one output at a time by default and then recomputes shared values for every
-output; with its multi-output fusion pass the recursions here run up to five times faster and compile
-in half the time. XLA reads its flags once, so the pass is switched on when jaxrbd is imported, unless
-XLA_FLAGS mentions it already or JAXRBD_XLA_FLAGS=0 is set in the environment.
+XLA's CPU compiler by default fuses one output at a time and recomputes shared values for every output.
+Its multi-output fusion pass, off by default, lets the recursions here run three to five times faster
+and compile in half the time. XLA reads its flags once per process and the pass is young (jaxlib 0.10
+aborts on some unrelated programs), so it is a choice: `configure_cpu` makes it.
 """
 
 from __future__ import annotations
@@ -11,32 +11,25 @@ from __future__ import annotations
 import os
 import warnings
 
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxrbd.errors import ArgumentError
+
 _FUSION = "xla_cpu_use_multi_output_fusion"
 
 
-def _add_flag(flag: str) -> None:
-    os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + " " + flag).strip()
-
-
-def prepare_xla() -> None:
+def _enable_fusion() -> None:
     """Append multi-output fusion to XLA_FLAGS, keeping whatever extra options are there."""
     flags = os.environ.get("XLA_FLAGS", "")
-    if os.environ.get("JAXRBD_XLA_FLAGS") == "0" or _FUSION in flags:
+    if _FUSION in flags:
         return
     if "--xla_backend_extra_options=" in flags:
         head, _, tail = flags.partition("--xla_backend_extra_options=")
         os.environ["XLA_FLAGS"] = f"{head}--xla_backend_extra_options={_FUSION}=true,{tail}"
     else:
-        _add_flag(f"--xla_backend_extra_options={_FUSION}=true")
-
-
-prepare_xla()
-
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
-
-from jaxrbd.errors import ArgumentError  # noqa: E402
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_backend_extra_options={_FUSION}=true".strip()
 
 
 def _started() -> bool:
@@ -45,8 +38,12 @@ def _started() -> bool:
     return xla_bridge.backends_are_initialized()
 
 
-def configure_cpu(devices: int | None = None) -> int:
-    """One XLA CPU device per core (or as many as given), for `spread`. Call before JAX computes anything."""
+def configure_cpu(devices: int | None = None, fusion: bool = True) -> int:
+    """Set JAX up for speed on CPU; call it before JAX computes anything.
+
+    One XLA device per core (or as many as given), for `spread`; and, with `fusion`, XLA's multi-output
+    fusion for the whole process. Returns the number of devices.
+    """
     count = devices or os.cpu_count() or 1
     if _started():
         have = len(jax.devices())
@@ -57,6 +54,8 @@ def configure_cpu(devices: int | None = None) -> int:
                 stacklevel=2,
             )
         return have
+    if fusion:
+        _enable_fusion()
     jax.config.update("jax_num_cpu_devices", count)
     return count
 

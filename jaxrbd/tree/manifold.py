@@ -88,39 +88,43 @@ def integrate(sys: System, q, dv):
     """q ⊞ dv: the configuration reached from q by moving with joint velocities dv for unit time."""
     q, dv = arguments(sys, q=q, dv=dv)
     scalar_q, scalar_v, sq, sv, fq, fv = _layout(sys.topology)
-    out = q
-    if len(scalar_q):
-        out = out.at[scalar_q].add(dv[scalar_v]) if len(scalar_q) < sys.nq else q + dv[scalar_v]
+    pieces = [(scalar_q, q[scalar_q] + dv[scalar_v])]
     if len(sq):
-        where = sq[:, None] + np.arange(4)
+        quat = q[sq[:, None] + np.arange(4)]
         turn = quaternion_exp(dv[sv[:, None] + np.arange(3)])
-        out = out.at[where].set(_unit(quaternion_product(q[where], turn)))
+        pieces.append((sq[:, None] + np.arange(4), _unit(quaternion_product(quat, turn))))
     if len(fq):
         w, u = dv[fv[:, None] + np.arange(3)], dv[fv[:, None] + np.arange(3, 6)]
-        where = fq[:, None] + np.arange(3, 7)
+        where, at = fq[:, None] + np.arange(3, 7), fq[:, None] + np.arange(3)
         quat = q[where]
-        out = out.at[where].set(_unit(quaternion_product(quat, quaternion_exp(w))))
-        shift = quaternion_rotate(_unit(quat), _left_jacobian(w, u))
-        out = out.at[fq[:, None] + np.arange(3)].add(shift)
-    return out
+        pieces.append((where, _unit(quaternion_product(quat, quaternion_exp(w)))))
+        pieces.append((at, q[at] + quaternion_rotate(_unit(quat), _left_jacobian(w, u))))
+    return _assemble(pieces)
 
 
 def difference(sys: System, q0, q1):
     """q1 ⊟ q0: the joint velocities that lead from q0 to q1 in unit time; the inverse of `integrate`."""
     q0, q1 = arguments(sys, q0=q0, q1=q1)
     scalar_q, scalar_v, sq, sv, fq, fv = _layout(sys.topology)
-    out = jnp.zeros(sys.nv, q0.dtype).at[scalar_v].set(q1[scalar_q] - q0[scalar_q])
+    pieces = [(scalar_v, q1[scalar_q] - q0[scalar_q])]
     if len(sq):
         where = sq[:, None] + np.arange(4)
         w = quaternion_log(quaternion_product(_conjugate(q0[where]), q1[where]))
-        out = out.at[sv[:, None] + np.arange(3)].set(w)
+        pieces.append((sv[:, None] + np.arange(3), w))
     if len(fq):
         where, at = fq[:, None] + np.arange(3, 7), fq[:, None] + np.arange(3)
         back = _conjugate(_unit(q0[where]))
         w = quaternion_log(quaternion_product(back, q1[where]))
         u = _left_jacobian_inverse(w, quaternion_rotate(back, q1[at] - q0[at]))
-        out = out.at[fv[:, None] + np.arange(3)].set(w).at[fv[:, None] + np.arange(3, 6)].set(u)
-    return out
+        pieces += [(fv[:, None] + np.arange(3), w), (fv[:, None] + np.arange(3, 6), u)]
+    return _assemble(pieces)
+
+
+def _assemble(pieces):
+    """One vector from (indices, values) pieces that cover it: a concatenation and a gather."""
+    index = np.concatenate([np.asarray(i).reshape(-1) for i, _ in pieces])
+    values = jnp.concatenate([x.reshape(-1) for _, x in pieces])
+    return values[np.argsort(index)]
 
 
 def tangent_gradient(sys: System, q, g):

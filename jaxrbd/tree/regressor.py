@@ -94,7 +94,9 @@ def _torque_regressor(sys: System, q, v, a):
     p_body = kin.take(p_all, nodes.body_slot)
     arm = _wide(kin.take(p_body, body) - kin.take(origin, dof))
     entries = _wide(kin.take(S, dof)).dot(kin.take(f, body).from_(arm))
-    Y = jnp.zeros((t.nv, t.nb) + entries.shape[1:], q.dtype).at[dof, body].set(entries)
+    table = np.full((t.nv, t.nb), len(dof))
+    table[dof, body] = np.arange(len(dof))
+    Y = jnp.concatenate([entries, jnp.zeros_like(entries[:1])])[table]
     return Y.reshape((t.nv, t.nb * 10) + Y.shape[3:])
 
 

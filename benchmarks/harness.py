@@ -1,0 +1,171 @@
+"""Contenders side by side: every one in its own process, timed in turns, each one's best taken.
+
+Times on a shared machine wander by tens of percent within seconds. Alternating the contenders round after
+round and taking the minimum of each exposes them to the same weather; nothing else may run meanwhile.
+"""
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Failed(RuntimeError):
+    """A contender that could not do what it was asked."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A library with the settings it runs under. `env` holds environment variables, read before it starts."""
+
+    name: str
+    settings: str
+    spread: bool = False
+    processes: bool = False
+    env: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} ({self.settings})" if self.settings else self.name
+
+
+class Worker:
+    """The process of one contender; `ask` sends a request and waits for the answer, but not for ever."""
+
+    patience = 300.0
+
+    def __init__(self, contender: Contender):
+        self.contender = contender
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115, closed with the worker
+        options = json.dumps({"spread": contender.spread, "processes": contender.processes})
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.worker", contender.name, options],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "JAX_PLATFORMS": "cpu",
+                "JAX_TRACEBACK_FILTERING": "off",
+                **dict(contender.env),
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+        )
+
+    def ask(self, **request) -> dict:
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            ready, _, _ = select.select([self.process.stdout], [], [], self.patience)
+            line = self.process.stdout.readline() if ready else None
+        except BrokenPipeError:
+            line = ""
+        if line is None:
+            self.process.kill()
+            self.process.wait()
+            raise Failed(f"{self.contender.label} gave no answer within {self.patience:.0f} s")
+        if not line:
+            code = self.process.wait()
+            self.errors.seek(0)
+            last = (self.errors.read().strip().splitlines() or ["no message"])[-1]
+            raise Failed(f"{self.contender.label} died with exit code {code}: {last}")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise Failed(f"{self.contender.label}: {reply['error'].strip().splitlines()[-1]}")
+        return reply
+
+    def close(self):
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+        self.errors.close()
+
+
+@dataclass
+class Result:
+    """What a contender achieved: best seconds per state and best seconds of compiling."""
+
+    contender: Contender
+    seconds: float = float("inf")
+    compile: float = float("inf")
+
+
+@dataclass
+class Arena:
+    """Starts workers when they are first needed and remembers who failed at what."""
+
+    rounds: int
+    seconds: float
+    workers: dict[Contender, Worker] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        for worker in self.workers.values():
+            worker.close()
+
+    def start(self, contenders):
+        """Start these together, so that they load their libraries in parallel, before any clock runs."""
+        for contender in contenders:
+            self.workers[contender] = Worker(contender)
+        for contender in contenders:
+            self.ask(contender, "start", op="hello")
+
+    def compete(
+        self, contenders, task: str, robot: str, batch: int, steps=1, recompile=0, timed=True
+    ) -> list[Result]:
+        """Best times of all who can do the task; a contender that fails is left out and recorded."""
+        results = []
+        request = {"key": "job", "task": task, "robot": robot, "batch": batch, "steps": steps}
+        for contender in contenders:
+            result = Result(contender)
+            reply = self.ask(contender, f"{task}, {robot}, batch {batch}", op="prepare", **request)
+            if reply is not None:
+                result.compile = reply.get("compile", float("inf"))
+                results.append(result)
+        for _ in range(recompile):
+            for result in results:
+                reply = self.ask(result.contender, f"{task}, {robot}", op="compile", key="job") or {}
+                result.compile = min(result.compile, reply.get("compile", float("inf")))
+        for _ in range(self.rounds if timed else 0):
+            for result in results:
+                reply = self.ask(
+                    result.contender, f"{task}, {robot}", op="time", key="job", seconds=self.seconds
+                )
+                result.seconds = min(result.seconds, (reply or {}).get("seconds", float("inf")))
+        for result in results:
+            self.ask(result.contender, "drop", op="drop", key="job")
+        return [r for r in results if np.isfinite(r.seconds) or not timed]
+
+    def ask(self, contender: Contender, what: str, **request) -> dict | None:
+        """The worker's answer, or None after its failure, which is recorded."""
+        worker = self.workers.get(contender)
+        if worker is None:  # it died before, and that was recorded
+            return None
+        try:
+            return worker.ask(**request)
+        except Failed as failure:
+            self.failures.append(f"{what}: {failure}")
+            if worker.process.poll() is not None:
+                worker.close()
+                del self.workers[contender]
+            return None
+
+
+def best_of(results: list[Result], name: str, key: str = "seconds") -> Result | None:
+    """The settings that suited contender `name` best."""
+    mine = [r for r in results if r.contender.name == name]
+    return min(mine, key=lambda r: getattr(r, key), default=None)

@@ -1,0 +1,1 @@
+"""What the commands of `jaxrbd` do; `cli.py` parses their arguments."""

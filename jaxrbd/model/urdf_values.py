@@ -1,0 +1,81 @@
+"""Numbers, names and poses from URDF attributes, each with an error that says where it stands."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+
+from jaxrbd.errors import ModelError
+from jaxrbd.model.description import Pose
+from jaxrbd.model.rotations import matrix_from_rpy
+from jaxrbd.model.xml_safe import Element
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_REQUIRED = object()
+
+
+class Reader:
+    """Reads attributes; `owner` is the named link, joint or material that a message points to."""
+
+    def __init__(self, source: str):
+        self.source = source
+
+    def at(self, owner: Element, element: Element | None = None, file: bool = True) -> str:
+        """Like: robot.urdf, joint "knee" (line 12)."""
+        line = (owner if element is None else element).line
+        place = f'{owner.tag} "{owner.get("name", "")}" (line {line})'
+        return f"{self.source}, {place}" if file else place
+
+    def attribute(self, owner: Element, element: Element, key: str) -> str:
+        value = element.get(key)
+        if value is None or not value.strip():
+            raise ModelError(self.at(owner, element), f'<{element.tag}> has no "{key}"', f'Add {key}="...".')
+        return value
+
+    def name(self, owner: Element) -> str:
+        return self.attribute(owner, owner, "name")
+
+    def vector(self, owner: Element, element: Element, key: str, default=_REQUIRED, sizes=(3,)) -> np.ndarray:
+        """Numbers separated by spaces, as many as one of `sizes`."""
+        if element.get(key) is None and default is not _REQUIRED:
+            return default
+        words = self.attribute(owner, element, key).split()
+        if len(words) not in sizes:
+            expected = " or ".join(str(size) for size in sizes)
+            cause = f'<{element.tag} {key}="{_short(element.get(key))}"> has {len(words)} numbers'
+            raise ModelError(self.at(owner, element), cause, f"Expected {expected}, separated by spaces.")
+        return np.array([self._float(owner, element, key, word) for word in words])
+
+    def number(self, owner: Element, element: Element, key: str, default=_REQUIRED) -> float:
+        if element.get(key) is None and default is not _REQUIRED:
+            return default
+        return float(self.vector(owner, element, key, sizes=(1,))[0])
+
+    def numbers(self, owner: Element, element: Element, key: str, count: int, default: float):
+        """One number, or (our extension) `count` of them as a tuple."""
+        values = self.vector(
+            owner, element, key, np.array([default]), sizes=(1, count) if count > 1 else (1,)
+        )
+        return float(values[0]) if len(values) == 1 else tuple(values.tolist())
+
+    def pose(self, owner: Element, element: Element) -> Pose:
+        """The <origin> of `element`; identity where it is absent."""
+        origin = element.find("origin")
+        if origin is None:
+            return Pose()
+        xyz = self.vector(owner, origin, "xyz", np.zeros(3))
+        return Pose(matrix_from_rpy(self.vector(owner, origin, "rpy", np.zeros(3))), xyz)
+
+    def _float(self, owner: Element, element: Element, key: str, word: str) -> float:
+        value = float(word) if _NUMBER.fullmatch(word) else math.nan
+        if math.isfinite(value):
+            return value
+        cause = f'<{element.tag} {key}="{_short(element.get(key))}">: "{_short(word)}" is not a finite number'
+        remedy = "Write a decimal number such as 0.5 or -1e-3; for no limit leave the attribute out."
+        raise ModelError(self.at(owner, element), cause, remedy)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else text[:37] + "..."

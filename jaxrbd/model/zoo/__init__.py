@@ -1,0 +1,50 @@
+"""Models in code, no files: `zoo.humanoid()` is a System, `zoo.DESCRIPTIONS["humanoid"]()` its description.
+
+Every function takes the arguments of its description, and `dtype` and `strict` of `build`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+
+from jaxrbd.errors import ArgumentError
+from jaxrbd.model.compile import build
+from jaxrbd.model.description import Description
+from jaxrbd.model.zoo import arm, families, legged, pendulums
+
+DESCRIPTIONS: dict[str, Callable[..., Description]] = {
+    "chain": families.chain,
+    "binary_tree": families.binary_tree,
+    "random_tree": families.random_tree,
+    "cart_pole": pendulums.cart_pole,
+    "double_pendulum": pendulums.double_pendulum,
+    "arm7": arm.arm7,
+    "quadruped": legged.quadruped,
+    "humanoid": legged.humanoid,
+}
+
+
+def describe(name: str, *args, **kwargs) -> Description:
+    """Description of a zoo model by its name, e.g. describe("chain", 20)."""
+    if name not in DESCRIPTIONS:
+        raise ArgumentError(f"the zoo has no model {name!r}. It has {', '.join(DESCRIPTIONS)}.")
+    return DESCRIPTIONS[name](*args, **kwargs)
+
+
+def _system(description: Callable[..., Description]):
+    @wraps(description)
+    def make(*args, dtype=None, strict=False, **kwargs):
+        return build(description(*args, **kwargs), dtype=dtype, strict=strict)
+
+    return make
+
+
+chain = _system(families.chain)
+binary_tree = _system(families.binary_tree)
+random_tree = _system(families.random_tree)
+cart_pole = _system(pendulums.cart_pole)
+double_pendulum = _system(pendulums.double_pendulum)
+arm7 = _system(arm.arm7)
+quadruped = _system(legged.quadruped)
+humanoid = _system(legged.humanoid)

@@ -1,0 +1,65 @@
+"""Forward dynamics in float32: its error against float64 from the same rounded inputs, near and far away."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import robots
+
+import jaxrbd as rbd
+
+STATES = 1000
+LIMIT = 1e-5
+NAMED = [robots.SOLO12, robots.PANDA, robots.GO2, robots.G1, robots.TALOS]
+
+
+def worst_error(sys, q, v, tau):
+    """max over states of |a32 - a64| / |a64|, the reference from the rounded parameters and states."""
+    evaluate = jax.jit(jax.vmap(rbd.forward_dynamics, in_axes=(None, 0, 0, 0)))
+    rounded = [jnp.asarray(x, jnp.float32) for x in (q, v, tau)]
+    a32 = evaluate(sys, *rounded)
+    assert a32.dtype == jnp.float32
+    a64 = np.asarray(evaluate(sys.astype(jnp.float64), *(x.astype(jnp.float64) for x in rounded)))
+    assert a64.dtype == np.float64
+    error = np.linalg.norm(np.asarray(a32, np.float64) - a64, axis=1) / np.linalg.norm(a64, axis=1)
+    return float(np.where(np.isnan(error), np.inf, error).max())
+
+
+@pytest.mark.parametrize("urdf_named", NAMED, ids=robots.short_name)
+def test_forward_dynamics_in_float32(urdf_named):
+    """Worst of 1000 states below 1e-5, and not worse with the base one kilometre away."""
+    sys = robots.load(urdf_named, "free", dtype=jnp.float32)
+    assert sys.dtype == jnp.float32
+    q, v, _, tau, _ = robots.random_states(sys, STATES)
+    near = worst_error(sys, q, v, 10 * tau)
+    far_q = q.copy()
+    far_q[:, sys.q_index("root").start : sys.q_index("root").start + 3] += [600.0, -800.0, 10.0]
+    far = worst_error(sys, far_q, v, 10 * tau)
+    assert near < LIMIT
+    assert far < LIMIT
+    assert far <= 1.25 * near
+
+
+def test_fixed_base_in_float32():
+    sys = robots.load(robots.PANDA, "fixed", dtype=jnp.float32)
+    q, v, _, tau, _ = robots.random_states(sys, STATES)
+    assert worst_error(sys, q, v, 10 * tau) < LIMIT
+
+
+def test_everything_stays_float32():
+    """No quantity is silently promoted to float64, although x64 is enabled."""
+    sys = robots.load(robots.PANDA, "free", dtype=jnp.float32)
+    state = [jnp.asarray(x, jnp.float32) for x in robots.random_states(sys, 1)]
+    reference = robots.quantities(sys.astype(jnp.float64), ["panda_hand"])(
+        *(x.astype(jnp.float64) for x in state)
+    )
+    for key, value in robots.quantities(sys, ["panda_hand"])(*state).items():
+        assert value.dtype == jnp.float32, key
+        assert robots.relative_error(value, reference[key], 1.0) < 1e-4, key
+    q, dv = state[0][0], state[1][0]
+    assert rbd.neutral(sys).dtype == jnp.float32
+    assert rbd.integrate(sys, q, dv).dtype == jnp.float32
+    assert rbd.difference(sys, q, q).dtype == jnp.float32
+    assert rbd.random_configuration(sys, jax.random.key(0)).dtype == jnp.float32

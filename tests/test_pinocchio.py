@@ -1,0 +1,120 @@
+"""Every tree algorithm against Pinocchio, on the robots of example-robot-data, fixed and floating, float64.
+
+Compiling dominates: all quantities of one robot are one jitted function, mapped over random states.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import robots
+
+import jaxrbd as rbd
+
+STATES = 4
+TOLERANCE = 1e-9
+EPS = np.finfo(np.float64).eps
+BASES = ["fixed", "free"]
+FULL = [(robots.TALOS, "free"), ("pr2_description/urdf/pr2.urdf", "fixed")] + [
+    pytest.param(urdf, base, marks=pytest.mark.all_robots) for urdf in robots.REPRESENTATIVE for base in BASES
+]
+
+
+def chosen_frame(sys):
+    """A link that a fixed joint merged into another, far from the root; else the last body; else any."""
+    merged = [name for name in sys.frame_names if name not in sys.body_names]
+    return (merged[-1:] or list(sys.body_names[-1:]) or list(sys.frame_names[-1:]))[0]
+
+
+def scales(reference, sys):
+    """A natural size per quantity, so that a value that happens to vanish is not compared with itself."""
+    torque = np.abs(reference["inverse_dynamics"]).max(initial=0.0)
+    weight = 9.81 * float(rbd.total_mass(sys))
+    floors = {"gravity_force": torque, "bias_force": torque, "coriolis": torque, "potential_energy": weight}
+    return {key: floors.get(key, 1.0 if " " in key or key == "center_of_mass" else 0.0) for key in reference}
+
+
+def disagreements(ours, reference, sys, forward_tolerance):
+    """A line per quantity whose relative error exceeds its tolerance."""
+    floors = scales(reference, sys)
+    lines = []
+    for key in ours:
+        expected = reference[key]
+        tolerance = forward_tolerance if key in ("forward_dynamics", "mass_matrix_inverse") else TOLERANCE
+        error = robots.relative_error(ours[key], expected, floors[key])
+        if not error <= tolerance:
+            lines.append(f"{key}: relative error {error:.2e} > {tolerance:.1e}")
+    return lines
+
+
+def stack(rows):
+    return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
+
+
+def compare(urdf, base, everything):
+    """Quantities that differ from Pinocchio's on random states; ABA as far as the condition number allows."""
+    sys = robots.load(urdf, base)
+    twin = robots.Twin(sys, robots.pinocchio_model(urdf, base))
+    states = robots.random_states(sys, STATES, seed=sys.nv)
+    frames = [chosen_frame(sys)]
+    forward = urdf not in robots.SINGULAR
+    reference = stack([twin.reference(*state, frames=frames) for state in zip(*states, strict=True)])
+    ours = robots.quantities(sys, frames, forward=forward, everything=everything)(*map(jnp.asarray, states))
+    worst = np.linalg.cond(reference["mass_matrix"]).max() if sys.nv and forward else 1.0
+    return disagreements(ours, reference, sys, max(TOLERANCE, 10 * EPS * worst))
+
+
+def test_kinematics_and_dynamics(urdf, base):
+    """Poses, Jacobians and J-dot v in three frames, RNEA and ABA with external forces, CRBA."""
+    assert not compare(urdf, base, everything=False)
+
+
+@pytest.mark.parametrize(("urdf_full", "base_full"), FULL, ids=lambda x: robots.short_name(x))
+def test_every_quantity(urdf_full, base_full):
+    """Also gravity, bias and Coriolis forces, velocities, momentum, energies, regressor, M^-1."""
+    assert not compare(urdf_full, base_full, everything=True)
+
+
+@pytest.mark.parametrize("any_base", BASES)
+@pytest.mark.parametrize("any_urdf", robots.URDFS, ids=robots.short_name)
+def test_every_robot_loads_with_the_same_tree(any_urdf, any_base):
+    """All links are frames, those on fixed joints included; joints, parents and masses are Pinocchio's."""
+    sys = robots.load(any_urdf, any_base)
+    model = robots.Twin(sys, robots.pinocchio_model(any_urdf, any_base)).model
+    links = [f.name for f in model.frames if f.type == robots.pin.FrameType.BODY and f.name != "universe"]
+    assert set(links) <= set(sys.frame_names)
+    assert set(sys.body_names) <= set(links)
+    assert float(rbd.total_mass(sys)) == pytest.approx(robots.pin.computeTotalMass(model), rel=1e-12)
+    parent_names = {model.names[i]: model.names[model.parents[i]] for i in range(1, model.njoints)}
+    for name, parent in zip(sys.joint_names, sys.parents, strict=True):
+        assert parent_names[name] == ("universe" if parent < 0 else sys.joint_names[parent])
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("urdf_singular", robots.SINGULAR, ids=robots.short_name)
+def test_singular_mass_matrix_is_reported(urdf_singular, base):
+    """Massless moving links: a warning names them on loading, forward dynamics refuses when traced."""
+    with pytest.warns(rbd.errors.ModelWarning, match="mass"):
+        sys = rbd.load(
+            str(robots.ROBOTS / urdf_singular), base=base, package_dirs=[str(robots.SHARE)], strict=False
+        )
+    q, v = rbd.neutral(sys), jnp.zeros(sys.nv)
+    with pytest.raises(rbd.errors.RbdError, match="mass"):
+        rbd.forward_dynamics(sys, q, v, v)
+
+
+@pytest.mark.parametrize("urdf_singular", robots.SINGULAR, ids=robots.short_name)
+def test_strict_refuses_massless_links(urdf_singular):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(rbd.errors.ModelError, match="mass"):
+            rbd.load(str(robots.ROBOTS / urdf_singular), package_dirs=[str(robots.SHARE)], strict=True)
+
+
+def test_all_robots_are_listed():
+    """68 of the 69 files parse; the representative ones are among them."""
+    assert len(robots.URDFS) == 68
+    assert set(robots.REPRESENTATIVE) | set(robots.SINGULAR) <= set(robots.URDFS)
