@@ -54,3 +54,9 @@ from jaxrbd.tree.regressor import (
     potential_energy_regressor,
 )
 from jaxrbd.tree.rnea import bias_force, gravity_force, inverse_dynamics
+from jaxrbd.devices import spread
+from jaxrbd.forces import actuator_force, passive_force
+from jaxrbd.integrators import RK4, SemiImplicitEuler
+from jaxrbd.simulate import State, rollout, step
+from jaxrbd.ik import GaussNewton, inverse_kinematics
+from jaxrbd.solution import Result, Solution

@@ -177,24 +177,14 @@ def test_actuators_push_as_in_mujoco():
     }
     assert description.actuators[0].control_range == (-1, 1)
     assert description.actuators[0].force_range == (-20, 20)
-    sys = rbd.build(description)
+    system = rbd.build(description)
     data, rng = mujoco.MjData(model), np.random.default_rng(1)
     data.qpos[:], data.qvel[:] = random_qpos(model, rng), rng.normal(size=model.nv)
     data.ctrl[:] = rng.normal(size=model.nu)
     mujoco.mj_forward(model, data)
-    q, v = convert.from_mujoco(sys, data.qpos, data.qvel)
-    tau = np.zeros(sys.nv)
-    for actuator, u in zip(description.actuators, np.array(data.ctrl)):
-        dof = sys.v_index(actuator.joint).start + actuator.dof
-        if actuator.joint == "base":
-            position = 0.0
-        else:
-            position = q[sys.q_index(actuator.joint)][0]
-        u = np.clip(u, *actuator.control_range)
-        b0, b1, b2 = actuator.bias
-        force = actuator.gain * u + b0 + actuator.gear * (b1 * position + b2 * v[dof])
-        tau[dof] += actuator.gear * np.clip(force, *actuator.force_range)
-    np.testing.assert_allclose(convert.force_to_mujoco(sys, q, tau), data.qfrc_actuator, atol=1e-12)
+    q, v = convert.from_mujoco(system, data.qpos, data.qvel)
+    tau = rbd.actuator_force(system, q, v, data.ctrl)
+    np.testing.assert_allclose(convert.force_to_mujoco(system, q, tau), data.qfrc_actuator, atol=1e-12)
 
 
 def test_keyframes_in_our_coordinates():
@@ -204,8 +194,8 @@ def test_keyframes_in_our_coordinates():
     R = matrix_from_quaternion([0.8, 0, 0.6, 0])
     np.testing.assert_allclose(key.v, [0.1, 0.2, 0.3, *(R.T @ [1, 2, 3]), 4, 5, 6])
     np.testing.assert_allclose(key.u, [0.1, 0.2, 0.3, 0.4, 0.5])
-    sys = rbd.build(description)
-    np.testing.assert_allclose(sys.q0[:7], [0, 0, 0.5, 1, 0, 0, 0])
+    system = rbd.build(description)
+    np.testing.assert_allclose(system.q0[:7], [0, 0, 0.5, 1, 0, 0, 0])
 
 
 def test_home_is_the_pose_of_the_file():

@@ -16,6 +16,7 @@ from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments, external, require_mass
 from jaxrbd.tree.batching import kernel
+from jaxrbd.tree.dense import forward_dynamics_dense
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.scan import inward, outward
 from jaxrbd.tree.spatial import (
@@ -82,7 +83,7 @@ def mass_matrix_inverse(sys: System, q):
     return _mass_matrix_inverse(sys, q)
 
 
-@kernel()
+@kernel(single=forward_dynamics_dense, small=2)
 def _forward_dynamics(sys: System, q, v, tau, f_ext):
     """Three passes: velocities outward, articulated inertias and biases inward, accelerations outward."""
     nodes = nodes_of(sys.topology)

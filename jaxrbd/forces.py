@@ -1,0 +1,104 @@
+"""Forces at the joints that come from the model: springs, damping, dry friction, limits, actuators."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.errors import ArgumentError
+from jaxrbd.model.system import System, Topology
+from jaxrbd.tree.arguments import array, arguments
+
+# dry friction is smoothed: friction * tanh(v / _FRICTION_SPEED)
+_FRICTION_SPEED = 1e-2
+
+
+@lru_cache(maxsize=512)
+def _scalar_coordinates(t: Topology):
+    """(dofs, q indices) of the degrees of freedom that have a scalar coordinate."""
+    dofs, coords = [], []
+    for kind, q, v, v_end in zip(t.joint_types, t.q_starts, t.v_starts, t.v_starts[1:]):
+        if kind not in ("spherical", "free"):
+            dofs += range(v, v_end)
+            coords += range(q, q + v_end - v)
+    return np.array(dofs, int), np.array(coords, int)
+
+
+def joint_positions(sys: System, q):
+    """Scalar coordinate of every degree of freedom, (nv,); spherical and free joints give zero."""
+    dofs, coords = _scalar_coordinates(sys.topology)
+    if len(dofs) == sys.nv:
+        return q[coords]
+    index = np.full(sys.nv, sys.nq)
+    index[dofs] = coords
+    return jnp.concatenate([q, jnp.zeros(1, q.dtype)])[index]
+
+
+def passive_force(sys: System, q, v):
+    """Springs, damping, smoothed dry friction and limit springs: the joint forces that `step` adds, (nv,).
+
+    tau = -k (q - q_rest) - d v - friction tanh(v / 0.01) - limit springs. Springs and limits act on
+    joints with scalar coordinates.
+    """
+    q, v = arguments(sys, q=q, v=v)
+    x = joint_positions(sys, q)
+    has_coordinate = np.zeros(sys.nv)
+    has_coordinate[_scalar_coordinates(sys.topology)[0]] = 1
+    stiffness = sys.stiffness * jnp.asarray(has_coordinate, q.dtype)
+    tau = -stiffness * (x - sys.spring_reference) - sys.damping * v
+    tau = tau - sys.friction * jnp.tanh(v / _FRICTION_SPEED)
+    return tau + limit_force(sys, x, v)
+
+
+def limit_force(sys: System, x, v):
+    """Smooth one-sided springs outside the joint limits; the damper fades in with the depth."""
+    big = jnp.finfo(x.dtype).max  # so that infinite limits leave no NaN in gradients
+    below = jnp.maximum(jnp.maximum(sys.lower, -big) - x, 0)
+    above = jnp.maximum(x - jnp.minimum(sys.upper, big), 0)
+    depth = below + above
+    fade = depth / (depth + 1e-2)
+    return sys.limit_stiffness * (below - above) - sys.limit_damping * v * fade
+
+
+def actuator_force(sys: System, q, v, u):
+    """Joint forces (nv,) of the actuators for controls u (nu,), clipped to control and force ranges.
+
+    Each actuator gives gear * clip(gain u + bias0 + bias1 gear q + bias2 gear v); the joint's sum is
+    clipped to its effort limit.
+    """
+    q, v = arguments(sys, q=q, v=v)
+    u = array("u", u, (sys.nu,), f"(nu,) = ({sys.nu},)", sys.dtype)
+    if sys.nu == 0:
+        return jnp.zeros(sys.nv, q.dtype)
+    dofs = np.array(sys.topology.actuator_dofs, int)
+    u = jnp.clip(u, sys.control_range[:, 0], sys.control_range[:, 1])
+    length = sys.actuator_gear * joint_positions(sys, q)[dofs]
+    speed = sys.actuator_gear * v[dofs]
+    b = sys.actuator_bias
+    force = sys.actuator_gain * u + b[:, 0] + b[:, 1] * length + b[:, 2] * speed
+    force = sys.actuator_gear * jnp.clip(force, sys.force_range[:, 0], sys.force_range[:, 1])
+    tau = _sum_by_dof(force, dofs, sys.nv)
+    return jnp.clip(tau, -sys.effort_limit, sys.effort_limit)
+
+
+def _sum_by_dof(force, dofs, nv):
+    lists = [np.flatnonzero(dofs == d).tolist() for d in range(nv)]
+    most = max([1] + [len(x) for x in lists])
+    table = np.array([x + [len(dofs)] * (most - len(x)) for x in lists])
+    padded = jnp.concatenate([force, jnp.zeros(1, force.dtype)])
+    return sum(padded[table[:, k]] for k in range(most))
+
+
+def applied_force(sys: System, q, v, u):
+    """Joint forces for the controls: through the actuators if the model has any, else u is tau itself."""
+    if u is None:
+        return jnp.zeros(sys.nv, sys.dtype)
+    shape = jnp.shape(u)
+    if sys.nu and shape == (sys.nu,):
+        return actuator_force(sys, q, v, u)
+    if shape == (sys.nv,):
+        return jnp.asarray(u, sys.dtype)
+    expected = f"({sys.nu},) controls or ({sys.nv},) joint forces" if sys.nu else f"({sys.nv},) joint forces"
+    raise ArgumentError(f"u has shape {shape}, expected {expected}.")

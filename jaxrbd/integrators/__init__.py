@@ -1,0 +1,5 @@
+"""Time integrators: small frozen objects, each with a `step(sys, state, tau_of)`."""
+
+from jaxrbd.integrators.explicit import RK4, SemiImplicitEuler
+
+__all__ = ["RK4", "SemiImplicitEuler"]

@@ -1,0 +1,268 @@
+"""System -> Description: the inverse of `build`, with the values that the leaves have now.
+
+A System does not keep by which fixed joints its links were merged. They come back as bodies on joints
+"<link>_fixed", placed directly on the moving body that carries them; what stands in the world hangs on
+the first link fixed there, by a joint "root". build(describe(sys)) has the same links, joints and
+coordinates in the same order, and the same dynamics.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import jax
+import numpy as np
+
+from jaxrbd.errors import ArgumentError, ModelWarning
+from jaxrbd.model.checks import SHAPE_SIZES
+from jaxrbd.model.compile import neutral_coordinates
+from jaxrbd.model.description import (
+    WORLD,
+    Actuator,
+    Body,
+    Description,
+    Frame,
+    Joint,
+    Keyframe,
+    Loop,
+    Mimic,
+    Pose,
+    Shape,
+)
+from jaxrbd.model.rotations import matrix_from_quaternion
+from jaxrbd.model.system import System
+from jaxrbd.model.urdf_write import write_urdf
+
+_PER_DOF = (
+    "lower",
+    "upper",
+    "velocity_limit",
+    "effort_limit",
+    "damping",
+    "friction",
+    "armature",
+    "stiffness",
+    "spring_reference",
+)
+_GREY, _FRICTION = (0.7, 0.7, 0.7, 1.0), 1.0  # what `build` puts where a shape says nothing
+
+
+def describe(sys: System) -> Description:
+    """The model as plain data, with the current value of every leaf; `build` turns it back.
+
+    A default pose q0 other than the neutral one becomes the keyframe "home", from which `build` takes it.
+    The stiffness and damping of the springs at joint limits have no place in a Description: `build`
+    chooses them anew.
+    """
+    return _Describer(sys).description()
+
+
+def to_urdf(sys: System) -> str:
+    """The URDF text of a System; what URDF lacks is split, refused or named in a warning (`write_urdf`)."""
+    return write_urdf(describe(sys))
+
+
+def host_leaves(sys: System, caller: str) -> dict[str, np.ndarray]:
+    """Every leaf as a NumPy array in float64; refuses Systems that are traced or batched."""
+    if not isinstance(sys, System):
+        raise ArgumentError(f"{caller}: got {type(sys).__name__}, expected a System.")
+    leaves = {key: getattr(sys, key) for key in vars(sys) if key != "topology"}
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(leaves)):
+        raise ArgumentError(
+            f"{caller}: the System is traced (inside jit, vmap or grad), but its values are needed. "
+            "Call it outside and pass the result in."
+        )
+    arrays = {key: np.asarray(x) for key, x in leaves.items()}
+    for key, shape in leaf_shapes(sys.topology).items():
+        if arrays[key].shape != shape:
+            raise ArgumentError(
+                f"{caller}: leaf {key} has shape {arrays[key].shape}, expected {shape}. "
+                "Take one System out of a batch with jax.tree.map(lambda x: x[i], sys)."
+            )
+    return arrays
+
+
+def leaf_shapes(t) -> dict[str, tuple[int, ...]]:
+    """The shape of every leaf of a System with topology `t`."""
+    nb, nf, nl, nv = t.nb, len(t.frame_names), t.link_count, t.nv
+    nu, nm, ns, n, nk = map(
+        len, (t.actuator_names, t.mimics, t.shape_kinds, t.loop_names, t.keyframe_names)
+    )
+    return (
+        {"joint_quaternion": (nb, 4), "joint_position": (nb, 3), "axis": (nb, 3), "axis2": (nb, 3)}
+        | {"pitch": (nb,), "frame_quaternion": (nf, 4), "frame_position": (nf, 3)}
+        | {"mass": (nl,), "com": (nl, 3), "inertia": (nl, 6), "gravity": (3,), "q0": (t.nq,)}
+        | {key: (nv,) for key in (*_PER_DOF, "limit_stiffness", "limit_damping")}
+        | {"actuator_gear": (nu,), "actuator_gain": (nu,), "actuator_bias": (nu, 3)}
+        | {"control_range": (nu, 2), "force_range": (nu, 2), "mimic_ratio": (nm,), "mimic_offset": (nm,)}
+        | {"shape_size": (ns, 4), "shape_quaternion": (ns, 4), "shape_position": (ns, 3)}
+        | {"shape_rgba": (ns, 4), "shape_friction": (ns,)}
+        | {"loop_quaternion": (n, 2, 4), "loop_position": (n, 2, 3), "loop_coefficients": (n, 5)}
+        | {"keyframe_q": (nk, t.nq), "keyframe_v": (nk, nv), "keyframe_u": (nk, nu)}
+    )
+
+
+class _Describer:
+    def __init__(self, sys: System):
+        leaves = host_leaves(sys, "describe")
+        self.t, self.dtype = sys.topology, leaves["mass"].dtype
+        self.x = {key: value.astype(float) for key, value in leaves.items()}
+        self.X_frame = [
+            _pose(q, p) for q, p in zip(self.x["frame_quaternion"], self.x["frame_position"])
+        ]  # in the moving body
+        links = self.t.frame_bodies[: self.t.link_count]
+        self.ground = links.index(-1) if -1 in links else None  # the first link that stands in the world
+        self.moving = {frame: body for body, frame in enumerate(self.t.body_frames)}
+
+    def description(self) -> Description:
+        t, x = self.t, self.x
+        shapes = [(frame, self.shape(i)) for i, frame in enumerate(t.shape_frames)]
+        bodies = [
+            Body(
+                t.frame_names[i],
+                float(x["mass"][i]),
+                x["com"][i],
+                x["inertia"][i][np.array([[0, 1, 2], [1, 3, 4], [2, 4, 5]])],
+                tuple(shape for frame, shape in shapes if frame == i),
+            )
+            for i in range(t.link_count)
+        ]
+        return Description(
+            name=t.name,
+            bodies=tuple(bodies),
+            joints=self.joints(),
+            loops=self.loops(),
+            actuators=tuple(self.actuator(i) for i in range(len(t.actuator_names))),
+            frames=tuple(self.frame(i) for i in range(t.link_count, len(t.frame_names))),
+            keyframes=self.keyframes(),
+            world_shapes=tuple(shape for frame, shape in shapes if frame < 0),
+            gravity=x["gravity"],
+            source=t.source,
+        )
+
+    def joints(self) -> tuple[Joint, ...]:
+        """One joint per link, in link order: moving ones as they are, fixed ones for merged links."""
+        taken, joints = set(self.t.joint_names), []
+        for i, link in enumerate(self.t.frame_names[: self.t.link_count]):
+            if i in self.moving:
+                joints.append(self.joint(self.moving[i]))
+                continue
+            name = "root" if i == self.ground and "root" not in taken else f"{link}_fixed"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            parent, X_parent = self.carrier(self.t.frame_bodies[i], before=i)
+            joints.append(Joint(name, "fixed", parent, link, X_parent.inverse() @ self.X_frame[i]))
+        return tuple(joints)
+
+    def carrier(self, body: int, before: int | None = None) -> tuple[str, Pose]:
+        """The link that carries things fixed to a moving body (or the world), and its pose in that body.
+
+        Links are sorted with parents first, so nothing hangs on a ground link that comes later (`before`).
+        """
+        if body >= 0:
+            return self.t.body_names[body], self.X_frame[self.t.body_frames[body]]
+        if self.ground is None or (before is not None and before <= self.ground):
+            return WORLD, Pose()
+        return self.t.frame_names[self.ground], self.X_frame[self.ground]
+
+    def joint(self, i: int) -> Joint:
+        t, x = self.t, self.x
+        placement, link = _pose(x["joint_quaternion"][i], x["joint_position"][i]), t.body_frames[i]
+        if t.joint_types[i] == "free" and t.parents[i] < 0:
+            parent = WORLD
+        else:
+            parent, X_parent = self.carrier(t.parents[i], before=link)
+            placement = X_parent.inverse() @ placement
+        dofs = slice(t.v_starts[i], t.v_starts[i + 1])
+        leaders = [
+            Mimic(t.joint_names[k], float(ratio), float(offset))
+            for (j, k), ratio, offset in zip(t.mimics, x["mimic_ratio"], x["mimic_offset"])
+            if j == i
+        ]
+        return Joint(
+            t.joint_names[i],
+            t.joint_types[i],
+            parent,
+            t.body_names[i],
+            placement,
+            self.X_frame[link],
+            x["axis"][i],
+            x["axis2"][i],
+            float(x["pitch"][i]),
+            mimic=leaders[0] if leaders else None,
+            **{key: x[key][dofs] for key in _PER_DOF},
+        )
+
+    def frame(self, i: int) -> Frame:
+        body, X_body = self.carrier(self.t.frame_bodies[i])
+        return Frame(self.t.frame_names[i], body, X_body.inverse() @ self.X_frame[i])
+
+    def shape(self, i: int) -> Shape:
+        t, x = self.t, self.x
+        count, size = SHAPE_SIZES[t.shape_kinds[i]], x["shape_size"][i]
+        if count is None:  # a plane: as many as were given
+            count = int(np.max(np.flatnonzero(size), initial=-1)) + 1
+        rgba = tuple(x["shape_rgba"][i].tolist())
+        grey = np.array_equal(rgba, np.asarray(_GREY, self.dtype))
+        mesh, path = t.shape_files[i]
+        return Shape(
+            t.shape_kinds[i],
+            tuple(size[:count].tolist()),
+            _pose(x["shape_quaternion"][i], x["shape_position"][i]),
+            t.shape_roles[i],
+            t.shape_names[i],
+            mesh,
+            path,
+            None if grey else rgba,
+            None if x["shape_friction"][i] == _FRICTION else float(x["shape_friction"][i]),
+        )
+
+    def actuator(self, i: int) -> Actuator:
+        t, x = self.t, self.x
+        joint = int(np.searchsorted(t.v_starts, t.actuator_dofs[i], side="right")) - 1
+        return Actuator(
+            t.actuator_names[i],
+            t.joint_names[joint],
+            t.actuator_dofs[i] - t.v_starts[joint],
+            t.actuator_kinds[i],
+            float(x["actuator_gear"][i]),
+            float(x["actuator_gain"][i]),
+            tuple(x["actuator_bias"][i].tolist()),
+            tuple(x["control_range"][i].tolist()),
+            tuple(x["force_range"][i].tolist()),
+        )
+
+    def loops(self) -> tuple[Loop, ...]:
+        t, x, loops = self.t, self.x, []
+        for i, (name, kind, (a, b)) in enumerate(zip(t.loop_names, t.loop_kinds, t.loop_frames)):
+            if kind == "coupling":
+                if a < 0:
+                    text = f'{t.source}: the coupling "{name}" drives a joint that does not move; dropped.'
+                    warnings.warn(text, ModelWarning, stacklevel=4)
+                    continue
+                ends = (t.joint_names[a], t.joint_names[b] if b >= 0 else "")
+            else:
+                ends = tuple(t.frame_names[k] if k >= 0 else WORLD for k in (a, b))
+            poses = [_pose(x["loop_quaternion"][i, k], x["loop_position"][i, k]) for k in (0, 1)]
+            numbers = tuple(x["loop_coefficients"][i].tolist())
+            loops.append(Loop(name, kind, *ends, *poses, numbers, t.loop_active[i]))
+        return tuple(loops)
+
+    def keyframes(self) -> tuple[Keyframe, ...]:
+        t, x = self.t, self.x
+        rows = {
+            name: Keyframe(name, x["keyframe_q"][i], x["keyframe_v"][i], x["keyframe_u"][i])
+            for i, name in enumerate(t.keyframe_names)
+        }
+        q0 = x["q0"]
+        neutral = np.concatenate([neutral_coordinates(kind) for kind in t.joint_types] or [[]])
+        if "home" in rows:
+            rows["home"] = Keyframe("home", q0, rows["home"].v, rows["home"].u)
+        elif not np.array_equal(q0, neutral):
+            rows["home"] = Keyframe("home", q0)
+        return tuple(rows.values())
+
+
+def _pose(quaternion: np.ndarray, position: np.ndarray) -> Pose:
+    return Pose(matrix_from_quaternion(quaternion), position)

@@ -1,0 +1,36 @@
+"""Solution(value, result, stats): what every iterative solver returns.
+
+Under jit a numerical failure cannot raise, so it is part of the answer: `result` is an integer array that
+compares with the members of `Result`, `stats` says how far the solver came. Both batch with the value.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import jax
+
+from jaxrbd.model.system import pytree
+
+
+class Result(enum.IntEnum):
+    """How a solver ended; `Result(int(solution.result)).name` is readable."""
+
+    converged = 0  # the answer meets the tolerance
+    not_converged = 1  # the iterations ran out while the answer was still moving
+    stationary = 2  # no step improves the answer, yet it misses the tolerance: infeasible, or a local minimum
+
+
+@pytree
+class Solution:
+    """The answer, how the solver ended (an int32 array of `Result` codes) and its numbers."""
+
+    value: Any
+    result: jax.Array
+    stats: Any
+
+    @property
+    def converged(self) -> jax.Array:
+        """True where the answer meets the tolerance; one flag per problem of a batch."""
+        return self.result == Result.converged
