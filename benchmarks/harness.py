@@ -25,11 +25,16 @@ class Failed(RuntimeError):
 
 @dataclass(frozen=True)
 class Contender:
-    """A library with the settings it runs under. `env` holds environment variables, read before it starts."""
+    """A library with the settings it runs under.
+
+    spread: one XLA device per core; fusion: XLA's multi-output fusion, as `jaxrbd.configure_cpu` sets it;
+    processes: a process per core; env: environment variables, in place before it starts.
+    """
 
     name: str
     settings: str
     spread: bool = False
+    fusion: bool = False
     processes: bool = False
     env: tuple[tuple[str, str], ...] = ()
 
@@ -46,7 +51,7 @@ class Worker:
     def __init__(self, contender: Contender):
         self.contender = contender
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115, closed with the worker
-        options = json.dumps({"spread": contender.spread, "processes": contender.processes})
+        options = json.dumps({k: getattr(contender, k) for k in ("spread", "fusion", "processes")})
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.worker", contender.name, options],
             cwd=ROOT,

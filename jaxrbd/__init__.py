@@ -10,8 +10,11 @@ from jaxrbd.model import zoo
 from jaxrbd.model.builder import Builder
 from jaxrbd.model.compile import build
 from jaxrbd.model.convert import from_mujoco, from_pinocchio, to_mujoco, to_pinocchio
+from jaxrbd.model.describe import describe, to_urdf
 from jaxrbd.model.description import Description
+from jaxrbd.model.edit import attach, combine, lock_joints
 from jaxrbd.model.load import load, read_description
+from jaxrbd.model.save import load_system, save
 from jaxrbd.model.system import System
 from jaxrbd.tree.aba import forward_dynamics, mass_matrix_inverse, mass_matrix_solve
 from jaxrbd.tree.arguments import check

@@ -1,15 +1,12 @@
-"""Inverse kinematics: min over q of ½ Σ |W e(q)|² within joint limits, by damped Gauss-Newton on the manifold.
+"""Inverse kinematics: min ½ Σ |W e(q)|² within joint limits, by damped Gauss-Newton on the manifold.
 
-The error of a frame with pose (R, p) and target (Rt, pt) stands in the target's axes, angular first:
-e = (log(Rtᵀ R), Rtᵀ (p - pt)). With J the frame's Jacobian in "body",  de = diag(Jr⁻¹(log Rtᵀ R), Rtᵀ R) J dv
-exactly, Jr the right Jacobian of SO(3); metres and radians stay apart, unlike in the logarithm of SE(3).
-
-Each iteration solves the Levenberg-Marquardt step with damping proportional to the squared error (Yamashita
-and Fukushima 2001: quadratic convergence also at singular postures), the factor adapted by whether the last
-step helped. Coordinates at a bound that the gradient pushes outwards are frozen (Bertsekas 1982), those that
-the step would carry across are put on the bound and the others solved again. One evaluation of kinematics
-and two solves of size min(error rows, nv) per iteration, a fixed number of them in a scan: batches, jit and
-both modes of differentiation work, and the derivative is that of the algorithm.
+Each iteration solves the Levenberg-Marquardt step with damping proportional to the squared error
+(Yamashita and Fukushima 2001: quadratic under a local error bound, full rank not needed), its factor
+adapted by whether the last step helped. Coordinates at a bound that the gradient pushes outwards are
+frozen (Bertsekas 1982), those that the step would carry across are put on the bound and the others solved
+again. One evaluation of kinematics and two solves of size min(error rows, nv) per iteration, a fixed
+number of them in a scan: batches, jit and both modes of differentiation work, and the derivative is that
+of the algorithm.
 """
 
 from __future__ import annotations
@@ -22,13 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.errors import ArgumentError
+from jaxrbd.ik_targets import ROWS, frame_errors, norm, read_targets, read_weights, worst_errors
 from jaxrbd.model.system import System, find, pytree, static
 from jaxrbd.solution import Result, Solution
-from jaxrbd.tree.arguments import array, arguments, frame_index
-from jaxrbd.tree.frames import frame_jacobian, frame_poses
-from jaxrbd.tree.manifold import difference, integrate, normalize, quaternion_log
+from jaxrbd.tree.arguments import arguments, array
+from jaxrbd.tree.manifold import difference, integrate, normalize
 
-ROWS = {"pose": (0, 1, 2, 3, 4, 5), "rotation": (0, 1, 2), "position": (3, 4, 5)}
+STILL = 1e-3  # cosine between the error and what joints can change of it, below which nothing is left to gain
 
 
 @pytree
@@ -47,7 +44,9 @@ class GaussNewton:
 
     def __post_init__(self):
         if not isinstance(self.iterations, int) or self.iterations < 1:
-            raise ArgumentError(f"GaussNewton: iterations is {self.iterations!r}, expected a positive integer.")
+            raise ArgumentError(
+                f"GaussNewton: iterations is {self.iterations!r}, expected a positive integer."
+            )
         for name in ("damping", "tolerance", "step_limit"):
             value = getattr(self, name)
             if isinstance(value, (int, float)) and not value > 0:
@@ -56,7 +55,7 @@ class GaussNewton:
 
 @pytree
 class InverseKinematicsStats:
-    """Errors of the worst frame [m], [rad]; size of the projected gradient; iterations until the tolerance."""
+    """Error of the worst frame [m], [rad]; size of the projected gradient; iterations to the tolerance."""
 
     position_error: jax.Array
     rotation_error: jax.Array
@@ -88,8 +87,8 @@ def inverse_kinematics(
     fixed_joints = (fixed_joints,) if isinstance(fixed_joints, str) else tuple(fixed_joints)
     for name in fixed_joints:
         find(sys.joint_names, name, "joint")
-    tasks, goals = _read_targets(sys, targets)
-    weights = _read_weights(sys, weights or {}, tasks)
+    tasks, goals = read_targets(sys, targets)
+    weights = read_weights(sys, weights or {}, tasks)
     rest_weight = jnp.asarray(rest_weight, sys.dtype)
     return _solve(tasks, fixed_joints, sys, q0, goals, weights, rest, rest_weight, solver)
 
@@ -118,7 +117,7 @@ def _solve(tasks, fixed_joints, sys, q0, goals, weights, rest, rest_weight, solv
         return q.at[scalar_q].set(jnp.clip(q[scalar_q], lower[scalar_v], upper[scalar_v]))
 
     def evaluate(q) -> _Point:
-        e, J = _errors(tasks, sys, q, goals, weights)
+        e, J = frame_errors(tasks, sys, q, goals, weights)
         r = jnp.zeros(sys.nv, dtype) if rest is None else difference(sys, rest, q) * movable
         return _Point(q, e, J * movable, r)
 
@@ -144,30 +143,34 @@ def _solve(tasks, fixed_joints, sys, q0, goals, weights, rest, rest_weight, solv
         return dv * jnp.where(long, step_limit / jnp.where(long, largest, 1.0), 1.0)
 
     def misses(x: _Point):
-        return jnp.maximum(*_worst(tasks, x.e, weights)) > tolerance
+        return ~(jnp.maximum(*worst_errors(tasks, x.e, weights)) <= tolerance)  # so that NaN misses
 
-    def iterate(carry, rho):
-        x, factor, count = carry
-        trial = evaluate(clip(integrate(sys, x.q, increment(x, rho, factor))))
-        better = _cost(trial, rho) <= _cost(x, rho)
-        accept = better | ~misses(trial)
-        count = count + misses(x).astype(count.dtype)
+    def iterate(carry, rhos):
+        x, q, factor, count = carry
+        trial = evaluate(q)
+        accept = (_cost(trial, rhos[0]) <= _cost(x, rhos[0])) | ~misses(trial)
         x = jax.tree.map(lambda new, old: jnp.where(accept, new, old), trial, x)
         factor = jnp.clip(jnp.where(accept, factor / 4, factor * 8), 1e-8, 1e8)
-        return (x, factor, count), None
+        q = clip(integrate(sys, x.q, increment(x, rhos[1], factor)))
+        return (x, q, factor, count + misses(x).astype(count.dtype)), None
 
-    start = evaluate(clip(normalize(sys, q0)))
+    # before the first evaluation the error is infinite: the start is the first trial, and kinematics
+    # appears once in the compiled program
+    q = clip(normalize(sys, q0))
+    m, zero = sum(len(ROWS[kind]) for _, kind in tasks), jnp.zeros(sys.nv, dtype)
+    nowhere = _Point(q, jnp.full(m, jnp.inf, dtype), jnp.zeros((m, sys.nv), dtype), zero)
     rhos = rest_weight * jnp.asarray(_fading(solver.iterations, rest is not None), dtype)
-    factor, count = jnp.asarray(solver.damping, dtype), jnp.zeros((), jnp.int32)
-    (x, _, count), _ = jax.lax.scan(iterate, (start, factor, count), rhos)
+    carry = nowhere, q, 4 * jnp.asarray(solver.damping, dtype), jnp.zeros((), jnp.int32)
+    (x, _, _, count), _ = jax.lax.scan(iterate, carry, rhos)
+    count = jnp.minimum(count, solver.iterations)
 
     g = x.J.T @ x.e
-    gradient = _norm(g * free_coordinates(x, g))
-    still = gradient <= eps**0.4 * _norm(x.e) * _norm(x.J)
+    gradient = norm(g * free_coordinates(x, g))
+    still = gradient <= STILL * norm(x.e) * norm(x.J)
     failure = jnp.where(still, Result.stationary, Result.not_converged)
     result = jnp.where(misses(x), failure, Result.converged).astype(jnp.int32)
     result = jnp.where(jnp.isfinite(x.e).all(), result, Result.not_converged).astype(jnp.int32)
-    rotation, position = _worst(tasks, x.e, weights)
+    rotation, position = worst_errors(tasks, x.e, weights)
     return Solution(x.q, result, InverseKinematicsStats(position, rotation, gradient, count))
 
 
@@ -191,44 +194,11 @@ def _cost(x: _Point, rho):
     return 0.5 * (x.e @ x.e) + 0.5 * rho * (x.r @ x.r)
 
 
-def _errors(tasks, sys: System, q, goals, weights):
-    """Weighted error rows of all frames and their derivative in dv."""
-    R_all, p_all = frame_poses(sys, q)
-    errors, jacobians = [], []
-    for (name, kind), (Rt, pt), weight in zip(tasks, goals, weights):
-        i = frame_index(sys, name)
-        J = frame_jacobian(sys, q, name, frame="body")
-        turn = Rt.T @ R_all[i]
-        if kind != "position":
-            w = rotation_log(turn)
-            errors.append(weight[:3] * w)
-            jacobians.append(weight[:3, None] * (_right_jacobian_inverse(w) @ J[:3]))
-        if kind != "rotation":
-            errors.append(weight[-3:] * (Rt.T @ (p_all[i] - pt)))
-            jacobians.append(weight[-3:, None] * (turn @ J[3:]))
-    return jnp.concatenate(errors), jnp.concatenate(jacobians)
-
-
-def _worst(tasks, e, weights):
-    """Largest rotation and position error of the frames, without weights, rows of weight zero left out."""
-    w = jnp.concatenate(weights)
-    e = e / jnp.where(w == 0, 1.0, w)
-    rotations, positions, i = [], [], 0
-    for _, kind in tasks:
-        if kind != "position":
-            rotations.append(_norm(e[i : i + 3]))
-            i += 3
-        if kind != "rotation":
-            positions.append(_norm(e[i : i + 3]))
-            i += 3
-    zero = jnp.zeros((), e.dtype)
-    return tuple(jnp.max(jnp.stack(x)) if x else zero for x in (rotations, positions))
-
-
 def _fading(iterations: int, with_rest: bool):
-    """Weight of the rest pose, 1 down to 1e-6 over two thirds of the iterations, then zero."""
-    k = np.arange(iterations)
-    return np.where(k < 2 * iterations // 3, 10.0 ** (-9.0 * k / iterations), 0.0) * with_rest
+    """Weight of the rest pose before and after each evaluation: 1 down to 1e-6, zero in the last third."""
+    k = np.arange(-1, iterations + 1)
+    weight = np.where(k < 2 * iterations // 3, 10.0 ** (-9.0 * k / iterations), 0.0) * with_rest
+    return np.stack([weight[:-1], weight[1:]], 1)
 
 
 def _coordinates(sys: System, fixed_joints):
@@ -242,84 +212,3 @@ def _coordinates(sys: System, fixed_joints):
             scalar_q += range(q.start, q.stop)
             scalar_v += range(v.start, v.stop)
     return jnp.asarray(movable, sys.dtype), np.array(scalar_q, int), np.array(scalar_v, int)
-
-
-def _read_targets(sys: System, targets):
-    """Static ((frame, kind), ...) and their goals ((R, p), ...)."""
-    if not isinstance(targets, dict) or not targets:
-        raise ArgumentError(
-            "inverse_kinematics: targets is empty or not a dict. Pass {frame name: (R, p)} for poses, "
-            "{frame name: p} for points."
-        )
-    tasks, goals = [], []
-    for name, target in targets.items():
-        frame_index(sys, name)
-        if isinstance(target, (tuple, list)) and len(target) == 2:
-            kind, (R, p) = "pose", target
-        elif np.shape(target) == (3, 3):
-            kind, R, p = "rotation", target, np.zeros(3)
-        else:
-            kind, R, p = "position", np.eye(3), target
-        R = array(f"target R of frame {name!r}", R, (3, 3), "(3, 3)", sys.dtype)
-        p = array(f"target p of frame {name!r}", p, (3,), "(3,), or a pair (R (3, 3), p (3,))", sys.dtype)
-        if not isinstance(R, jax.core.Tracer) and not np.allclose(R.T @ R, np.eye(3), atol=1e-3):
-            raise ArgumentError(f"target R of frame {name!r} is not a rotation. Pass an orthonormal matrix.")
-        tasks.append((name, kind))
-        goals.append((R, p))
-    return tuple(tasks), tuple(goals)
-
-
-def _read_weights(sys: System, weights, tasks):
-    unknown = set(weights) - {name for name, _ in tasks}
-    if unknown:
-        raise ArgumentError(
-            f"inverse_kinematics: weights name {sorted(unknown)}, which have no target. Remove them."
-        )
-    result = []
-    for name, kind in tasks:
-        rows = len(ROWS[kind])
-        weight = jnp.asarray(weights.get(name, 1.0), sys.dtype)
-        if weight.shape not in ((), (rows,)):
-            raise ArgumentError(
-                f"weight of frame {name!r} has shape {weight.shape}, expected () or ({rows},): "
-                f"one number, or one per row of its {kind} error."
-            )
-        result.append(jnp.broadcast_to(weight, (rows,)))
-    return tuple(result)
-
-
-def rotation_log(R):
-    """Rotation vector of a rotation matrix, its length at most pi; smooth at the identity and below pi.
-
-    By way of 4 q qᵀ, whose row with the largest diagonal is a well conditioned multiple of the quaternion q.
-    """
-    (a, b, c), (d, e, f), (g, h, i) = R
-    rows = jnp.stack(
-        [
-            jnp.stack([1 + a + e + i, h - f, c - g, d - b]),
-            jnp.stack([h - f, 1 + a - e - i, b + d, c + g]),
-            jnp.stack([c - g, b + d, 1 - a + e - i, f + h]),
-            jnp.stack([d - b, c + g, f + h, 1 - a - e + i]),
-        ]
-    )
-    row = rows[jnp.argmax(jnp.diagonal(rows))]
-    return quaternion_log(row / jnp.sqrt(row @ row))
-
-
-def _right_jacobian_inverse(w):
-    """I + ½[w] + c [w]²: maps the body's angular velocity to the rate of the rotation vector w."""
-    t2 = w @ w
-    small = t2 < (1e-6 if w.dtype == jnp.float64 else 1e-3)
-    safe = jnp.where(small, 1.0, t2)
-    t = jnp.sqrt(safe)
-    c = jnp.where(small, 1 / 12 + t2 / 720, (1 - 0.5 * t / jnp.tan(t / 2)) / safe)
-    zero = jnp.zeros_like(w[0])
-    W = jnp.stack([jnp.stack(x) for x in ((zero, -w[2], w[1]), (w[2], zero, -w[0]), (-w[1], w[0], zero))])
-    return jnp.eye(3, dtype=w.dtype) + 0.5 * W + c * W @ W
-
-
-def _norm(x):
-    """|x| with a zero derivative at zero."""
-    s = jnp.sum(x * x)
-    zero = s == 0
-    return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, s)))

@@ -19,7 +19,7 @@ class Result(enum.IntEnum):
 
     converged = 0  # the answer meets the tolerance
     not_converged = 1  # the iterations ran out while the answer was still moving
-    stationary = 2  # no step improves the answer, yet it misses the tolerance: infeasible, or a local minimum
+    stationary = 2  # nothing left to gain, yet it misses the tolerance: infeasible or a local minimum
 
 
 @pytree

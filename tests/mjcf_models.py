@@ -1,5 +1,9 @@
 """MJCF models for the tests: between them every joint type, and every way of placing joints and masses."""
 
+import warnings
+
+from jaxrbd.model.mjcf import read_mjcf
+
 PENDULUM = """
 <mujoco model="pendulum">
   <compiler angle="degree" eulerseq="zyx"/>
@@ -208,3 +212,14 @@ MODELS = {
     "linkage": LINKAGE,
     "rotors": ROTORS,
 }
+
+
+def read(text, **options):
+    """Read, with every warning an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return read_mjcf(text, **options)
+
+
+def by_name(items):
+    return {item.name: item for item in items}

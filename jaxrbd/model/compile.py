@@ -269,7 +269,8 @@ class _Compiler:
             )
             rows_q.append(take(q, 0, 0))
             rows_v.append(take(v, 1, 1))
-        return np.array(rows_q).reshape(-1, topology.nq), np.array(rows_v).reshape(-1, topology.nv)
+        n = len(rows_q)
+        return np.array(rows_q).reshape(n, topology.nq), np.array(rows_v).reshape(n, topology.nv)
 
     def _inertia_at_neutral(self, links):
         """Diagonal of M at the neutral pose, and the bodies whose joint moves nothing that has inertia."""

@@ -9,6 +9,7 @@ coordinates in the same order, and the same dynamics.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -63,7 +64,7 @@ def to_urdf(sys: System) -> str:
 
 
 def host_leaves(sys: System, caller: str) -> dict[str, np.ndarray]:
-    """Every leaf as a NumPy array in float64; refuses Systems that are traced or batched."""
+    """Every leaf as a NumPy array; refuses Systems that are traced or batched."""
     if not isinstance(sys, System):
         raise ArgumentError(f"{caller}: got {type(sys).__name__}, expected a System.")
     leaves = {key: getattr(sys, key) for key in vars(sys) if key != "topology"}
@@ -85,14 +86,12 @@ def host_leaves(sys: System, caller: str) -> dict[str, np.ndarray]:
 def leaf_shapes(t) -> dict[str, tuple[int, ...]]:
     """The shape of every leaf of a System with topology `t`."""
     nb, nf, nl, nv = t.nb, len(t.frame_names), t.link_count, t.nv
-    nu, nm, ns, n, nk = map(
-        len, (t.actuator_names, t.mimics, t.shape_kinds, t.loop_names, t.keyframe_names)
-    )
+    nu, nm, ns, n, nk = map(len, (t.actuator_names, t.mimics, t.shape_kinds, t.loop_names, t.keyframe_names))
     return (
         {"joint_quaternion": (nb, 4), "joint_position": (nb, 3), "axis": (nb, 3), "axis2": (nb, 3)}
         | {"pitch": (nb,), "frame_quaternion": (nf, 4), "frame_position": (nf, 3)}
         | {"mass": (nl,), "com": (nl, 3), "inertia": (nl, 6), "gravity": (3,), "q0": (t.nq,)}
-        | {key: (nv,) for key in (*_PER_DOF, "limit_stiffness", "limit_damping")}
+        | dict.fromkeys((*_PER_DOF, "limit_stiffness", "limit_damping"), (nv,))
         | {"actuator_gear": (nu,), "actuator_gain": (nu,), "actuator_bias": (nu, 3)}
         | {"control_range": (nu, 2), "force_range": (nu, 2), "mimic_ratio": (nm,), "mimic_offset": (nm,)}
         | {"shape_size": (ns, 4), "shape_quaternion": (ns, 4), "shape_position": (ns, 3)}
@@ -110,9 +109,8 @@ class _Describer:
         self.X_frame = [
             _pose(q, p) for q, p in zip(self.x["frame_quaternion"], self.x["frame_position"])
         ]  # in the moving body
-        links = self.t.frame_bodies[: self.t.link_count]
-        self.ground = links.index(-1) if -1 in links else None  # the first link that stands in the world
         self.moving = {frame: body for body, frame in enumerate(self.t.body_frames)}
+        self.grounds = self.ground_links()
 
     def description(self) -> Description:
         t, x = self.t, self.x
@@ -140,6 +138,25 @@ class _Describer:
             source=t.source,
         )
 
+    def ground_links(self) -> list[int]:
+        """For each link, the one fixed to the world that it would hang on; itself or -1: on the world.
+
+        A free root starts anew: what follows must not move before it in the order of links. The last
+        entry is for named frames.
+        """
+        grounds, ground = [], -1
+        for i in range(self.t.link_count):
+            if i in self.moving:
+                if self.free_root(self.moving[i]):
+                    ground = -1
+            elif self.t.frame_bodies[i] < 0 and ground < 0:
+                ground = i
+            grounds.append(ground)
+        return [*grounds, next((g for g in grounds if g >= 0), -1)]
+
+    def free_root(self, body: int) -> bool:
+        return self.t.joint_types[body] == "free" and self.t.parents[body] < 0
+
     def joints(self) -> tuple[Joint, ...]:
         """One joint per link, in link order: moving ones as they are, fixed ones for merged links."""
         taken, joints = set(self.t.joint_names), []
@@ -147,32 +164,30 @@ class _Describer:
             if i in self.moving:
                 joints.append(self.joint(self.moving[i]))
                 continue
-            name = "root" if i == self.ground and "root" not in taken else f"{link}_fixed"
+            name = "root" if i == self.grounds[i] and "root" not in taken else f"{link}_fixed"
             while name in taken:
                 name += "_"
             taken.add(name)
-            parent, X_parent = self.carrier(self.t.frame_bodies[i], before=i)
+            parent, X_parent = self.carrier(self.t.frame_bodies[i], i)
             joints.append(Joint(name, "fixed", parent, link, X_parent.inverse() @ self.X_frame[i]))
         return tuple(joints)
 
-    def carrier(self, body: int, before: int | None = None) -> tuple[str, Pose]:
-        """The link that carries things fixed to a moving body (or the world), and its pose in that body.
-
-        Links are sorted with parents first, so nothing hangs on a ground link that comes later (`before`).
-        """
+    def carrier(self, body: int, link: int) -> tuple[str, Pose]:
+        """What carries a link that is joined to a moving body or the world: its name and pose there."""
         if body >= 0:
             return self.t.body_names[body], self.X_frame[self.t.body_frames[body]]
-        if self.ground is None or (before is not None and before <= self.ground):
+        ground = self.grounds[link]
+        if ground in (-1, link):
             return WORLD, Pose()
-        return self.t.frame_names[self.ground], self.X_frame[self.ground]
+        return self.t.frame_names[ground], self.X_frame[ground]
 
     def joint(self, i: int) -> Joint:
         t, x = self.t, self.x
         placement, link = _pose(x["joint_quaternion"][i], x["joint_position"][i]), t.body_frames[i]
-        if t.joint_types[i] == "free" and t.parents[i] < 0:
+        if self.free_root(i):
             parent = WORLD
         else:
-            parent, X_parent = self.carrier(t.parents[i], before=link)
+            parent, X_parent = self.carrier(t.parents[i], link)
             placement = X_parent.inverse() @ placement
         dofs = slice(t.v_starts[i], t.v_starts[i + 1])
         leaders = [
@@ -195,7 +210,7 @@ class _Describer:
         )
 
     def frame(self, i: int) -> Frame:
-        body, X_body = self.carrier(self.t.frame_bodies[i])
+        body, X_body = self.carrier(self.t.frame_bodies[i], self.t.link_count)
         return Frame(self.t.frame_names[i], body, X_body.inverse() @ self.X_frame[i])
 
     def shape(self, i: int) -> Shape:
@@ -251,17 +266,17 @@ class _Describer:
 
     def keyframes(self) -> tuple[Keyframe, ...]:
         t, x = self.t, self.x
-        rows = {
-            name: Keyframe(name, x["keyframe_q"][i], x["keyframe_v"][i], x["keyframe_u"][i])
+        rows = [
+            Keyframe(name, x["keyframe_q"][i], x["keyframe_v"][i], x["keyframe_u"][i])
             for i, name in enumerate(t.keyframe_names)
-        }
-        q0 = x["q0"]
+        ]
         neutral = np.concatenate([neutral_coordinates(kind) for kind in t.joint_types] or [[]])
-        if "home" in rows:
-            rows["home"] = Keyframe("home", q0, rows["home"].v, rows["home"].u)
-        elif not np.array_equal(q0, neutral):
-            rows["home"] = Keyframe("home", q0)
-        return tuple(rows.values())
+        if "home" in t.keyframe_names:
+            home = t.keyframe_names.index("home")
+            rows[home] = replace(rows[home], q=x["q0"])
+        elif not np.array_equal(x["q0"], neutral):
+            rows.append(Keyframe("home", x["q0"]))
+        return tuple(rows)
 
 
 def _pose(quaternion: np.ndarray, position: np.ndarray) -> Pose:

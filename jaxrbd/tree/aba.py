@@ -1,7 +1,8 @@
 """Forward dynamics by articulated bodies: a = M(q)^-1 (tau - b(q, v) + J^T f_ext) in O(nb).
 
-[RBDA] Table 7.1 in world-aligned axes, every inertia about its own link's origin: nothing rotates
-after forward kinematics, links only translate, and float32 keeps its digits far from the base.
+[RBDA] Table 7.1, every link in its own frame with the joint axis along z. The joint's inertia is then
+one entry of the articulated inertia and rigid inertias are constants; in world-aligned axes that entry
+is a difference of large numbers (float32, 29-DoF humanoid, worst of 200 states: 1e-4 instead of 2e-6).
 """
 
 from __future__ import annotations
@@ -33,12 +34,10 @@ from jaxrbd.tree.spatial import (
 class Factor(NamedTuple):
     """What remains of the inward pass over inertias: enough to apply M^-1 in O(nb)."""
 
-    S: Motion  # columns, world axes, own origin
-    r: Vec3  # from the parent node's origin to the node's
+    links: kin.Links
     G: Force  # U / D
     Dinv: object
-    root: list  # Cholesky-like factor of the root's 6x6 articulated inertia
-    R_root: Mat3
+    root: ArticulatedInertia  # of the free roots, in their own axes
 
 
 def articulated_step(acc: ArticulatedInertia, I, S: Motion, armature):  # noqa: E741
@@ -47,6 +46,10 @@ def articulated_step(acc: ArticulatedInertia, I, S: Motion, armature):  # noqa: 
     U = IA @ S
     Dinv = 1 / (S.dot(U) + armature)
     G = U * Dinv
+    # S·G = 1 - armature/D holds exactly in exact arithmetic; making it hold in floating point keeps what
+    # is handed on free of the eliminated motion, which nearly parallel axes would amplify
+    rest = (1 - armature * Dinv) - S.dot(G)
+    G = G + Force(S.ang, S.lin) * rest
     return IA.minus_outer(U, G), G, Dinv
 
 
@@ -87,114 +90,108 @@ def mass_matrix_inverse(sys: System, q):
 def _forward_dynamics(sys: System, q, v, tau, f_ext):
     """Three passes: velocities outward, articulated inertias and biases inward, accelerations outward."""
     nodes = nodes_of(sys.topology)
-    joints = kin.joint_transforms(sys, q, v)
-    roots = kin.root_states(sys, q, v)
-    qd, tau_n = v[nodes.v], tau[nodes.v]
+    links = kin.link_transforms(sys, q, v)
+    qd, R0 = v[nodes.v], kin.root_states(sys, q).R
 
-    # pass 1, outward: orientations and velocities
-    def velocity(parent, x):
-        R, V, _ = parent
-        j, qd = x
-        r = R @ j.p
-        R = R @ j.R
-        return R, V.at(r) + kin.column(j, R) * qd, r
+    # pass 1, outward: velocities
+    def velocity(V, x):
+        R, p, S, qd = x
+        return V.at(p).rotate(R.T) + S * qd
 
-    zero3 = jax.tree.map(jnp.zeros_like, roots.p)
-    start = (roots.R, roots.V, zero3)
-    R, V, r = outward(nodes, velocity, (joints, qd), kin.broadcast(start, q))
+    V0 = kin.root_rows(sys, v, Motion)
+    V = outward(nodes, velocity, (links.R, links.p, links.S, qd), V0)
 
-    # between the passes, all links at once: columns, inertias in world axes, biases
-    S = kin.column(joints, R)
-    c = V.cross(S * qd)
-    if joints.bias is not None:
-        c = c + Motion(R @ joints.bias.ang, R @ joints.bias.lin)
-    at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
-    I, I_root = at_nodes.rotate(R), at_roots.rotate(roots.R)
-    pA, pA_root = V.cross_force(I @ V), roots.V.cross_force(I_root @ roots.V)
+    # between the passes, all links at once: velocity products and bias forces
+    c = V.cross(links.S * qd)
+    c = c if links.bias is None else c + links.bias
+    I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
+    I = I.rotate(links.A.T)  # noqa: E741
+    pA, pA0 = V.cross_force(I @ V), V0.cross_force(I0 @ V0)
     if f_ext is not None:
-        f, f_root = kin.external_forces(sys, f_ext, kin.join(R, roots.R))
-        pA, pA_root = pA - f, pA_root - f_root
+        f, f0 = _forces_in_links(sys, q, f_ext, links)
+        pA, pA0 = pA - f, pA0 - f0
 
     # pass 2, inward: articulated inertias and biases
     def articulate(acc, x):
         IA, pA = acc
-        I, p, S, c, r, tau, armature = x
+        I, p_own, link, c, tau, armature = x
+        R, r, S, _, _ = link
         Ia, G, Dinv = articulated_step(IA, I, S, armature)
-        pa, u = bias_step(Ia, pA + p, S, c, G, tau)
-        return (Ia.from_(r), pa.from_(r)), (G, u * Dinv)
+        pa, u = bias_step(Ia, pA + p_own, S, c, G, tau)
+        return (Ia.rotate(R).from_(r), pa.rotate(R).from_(r)), (G, u * Dinv)
 
     zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), q)
-    xs = (I, pA, S, c, r, tau_n, _armature(sys, nodes))
+    xs = (I, pA, links._replace(bias=None, A=None), c, tau[nodes.v], _armature(sys, nodes))
     (IA0, p0), out = inward(nodes, articulate, xs, zero)
 
-    # the roots: a 6x6 symmetric solve each
-    IA0, p0 = IA0 + I_root.articulated(), p0 + pA_root
-    wrench = Force(*kin.root_twists(sys, roots.R, tau))
-    A0 = _solve_roots(sys, roots.R, IA0, wrench - p0)
-    A0 = _falling_world(A0, sys.gravity)
+    # the roots: a 6x6 symmetric solve each; the world accelerates against gravity
+    A0 = _solve_roots(sys, IA0 + I0.articulated(), kin.root_rows(sys, tau, Force) - (p0 + pA0))
+    g = R0.T @ Vec3(*(sys.gravity[k][None] for k in range(3)))
+    world = jnp.asarray(np.arange(nodes.nroots) == 0, q.dtype)[:, None]
+    A0 = Motion(A0.ang, A0.lin - g * world)
 
     # pass 3, outward: accelerations
     def accelerate(parent, x):
         A, _ = parent
-        r, c, S, (G, ud) = x
-        A = A.at(r) + c
+        R, r, S, c, (G, ud) = x
+        A = A.at(r).rotate(R.T) + c
         qdd = ud - A.dot(G)
         return A + S * qdd, qdd
 
-    _, qdd = outward(nodes, accelerate, (r, c, S, out), (A0, jnp.zeros_like(A0.ang.x)))
-    A_joint = Motion(A0.ang, A0.lin + Vec3(*(sys.gravity[k][None] for k in range(3))))
-    return kin.gather_dofs(sys, qdd, kin.root_axes(roots.R, A_joint))
+    start = kin.broadcast((A0, jnp.zeros_like(A0.ang.x)), q)
+    _, qdd = outward(nodes, accelerate, (links.R, links.p, links.S, c, out), start)
+    return kin.gather_dofs(sys, qdd, [*A0.ang, *(A0.lin + g)])
 
 
-def articulated_factor(sys: System, q) -> tuple[Factor, object]:
+def _forces_in_links(sys: System, q, f_ext, links: kin.Links):
+    """World-aligned wrenches in node and root axes: the only place that needs world orientations."""
+    nodes, roots = nodes_of(sys.topology), kin.root_states(sys, q)
+    R = outward(nodes, lambda R, R_loc: R @ R_loc, links.R, kin.broadcast(roots.R, q))
+    bodies = kin.join(R @ links.A.T, kin.broadcast(roots.R, q))  # rows of last nodes are body axes
+    f, f0 = kin.external_forces(sys, f_ext, bodies)
+    return f.rotate(R.T), f0.rotate(roots.R.T)
+
+
+def articulated_factor(sys: System, q) -> Factor:
     """Articulated inertias alone: the O(nb) factorisation behind M^-1 b."""
     nodes = nodes_of(sys.topology)
-    joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)
-
-    def place(parent, j):
-        R, _ = parent
-        return R @ j.R, R @ j.p
-
-    zero3 = jax.tree.map(jnp.zeros_like, roots.p)
-    R, r = outward(nodes, place, joints, kin.broadcast((roots.R, zero3), q))
-    S = kin.column(joints, R)
-    at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
+    links = kin.link_transforms(sys, q)
+    I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
 
     def articulate(acc, x):
-        I, S, r, armature = x  # noqa: E741
+        I, R, r, S, armature = x  # noqa: E741
         Ia, G, Dinv = articulated_step(acc, I, S, armature)
-        return Ia.from_(r), (G, Dinv)
+        return Ia.rotate(R).from_(r), (G, Dinv)
 
-    xs = (at_nodes.rotate(R), S, r, _armature(sys, nodes))
+    xs = (I.rotate(links.A.T), links.R, links.p, links.S, _armature(sys, nodes))
     IA0, out = inward(nodes, articulate, xs, kin.zeros(zero_articulated(), q))
     G, Dinv = out if nodes.size else (None, None)
-    return Factor(S, r, G, Dinv, IA0 + at_roots.rotate(roots.R).articulated(), roots.R)
+    return Factor(links, G, Dinv, IA0 + I0.articulated())
 
 
 def factor_solve(sys: System, factor: Factor, b):
     """M^-1 b for b: (nv, B), given the factor: one inward and one outward pass."""
     nodes = nodes_of(sys.topology)
+    R, r, S = factor.links[:3]
 
     def push(acc, x):
-        S, G, r, b = x
+        R, r, S, G, b = x
         u = b - S.dot(acc)
-        return (acc + G * u).from_(r), u
+        return (acc + G * u).rotate(R).from_(r), u
 
-    p0, u = inward(nodes, push, (factor.S, factor.G, factor.r, b[nodes.v]), kin.zeros(Force(ZERO3, ZERO3), b))
-    A0 = _solve_roots(sys, factor.R_root, factor.root, Force(*kin.root_twists(sys, factor.R_root, b)) - p0)
+    p0, u = inward(nodes, push, (R, r, S, factor.G, b[nodes.v]), kin.zeros(Force(ZERO3, ZERO3), b))
+    A0 = _solve_roots(sys, factor.root, kin.root_rows(sys, b, Force) - p0)
 
     def accelerate(parent, x):
         A, _ = parent
-        r, S, G, Dinv, u = x
-        A = A.at(r)
+        R, r, S, G, Dinv, u = x
+        A = A.at(r).rotate(R.T)
         a = u * Dinv - A.dot(G)
         return A + S * a, a
 
-    if not nodes.size:
-        return kin.gather_dofs(sys, None, kin.root_axes(factor.R_root, A0))
-    xs = (factor.r, factor.S, factor.G, factor.Dinv, u)
-    _, a = outward(nodes, accelerate, xs, (A0, jnp.zeros_like(A0.ang.x)))
-    return kin.gather_dofs(sys, a, kin.root_axes(factor.R_root, A0))
+    start = kin.broadcast((A0, jnp.zeros_like(A0.ang.x)), b)
+    _, a = outward(nodes, accelerate, (R, r, S, factor.G, factor.Dinv, u), start)
+    return kin.gather_dofs(sys, a, [*A0.ang, *A0.lin])
 
 
 @kernel()
@@ -226,29 +223,19 @@ def _armature(sys: System, nodes):
     return sys.armature[nodes.v] + dead if not nodes.live.all() else sys.armature[nodes.v]
 
 
-def _falling_world(A: Motion, gravity) -> Motion:
-    """Gravity as an upward acceleration of the world's row; free roots feel it through that frame."""
-    first = jnp.zeros((A.ang.x.shape[0], 1), gravity.dtype).at[0].set(1)
-    return Motion(A.ang, Vec3(*(x - first * gravity[k][None] for k, x in enumerate(A.lin))))
-
-
-def _solve_roots(sys: System, R: Mat3, IA: ArticulatedInertia, f: Force) -> Motion:
-    """IA A = f for every free root by 6x6 LDLᵀ; the world's row is zero. Armature acts in root axes."""
+def _solve_roots(sys: System, IA: ArticulatedInertia, f: Force) -> Motion:
+    """(IA + armature) A = f for every free root by 6x6 LDLᵀ; the world's row is zero."""
     t, nodes = sys.topology, nodes_of(sys.topology)
     zero = jnp.zeros_like(f.ang.x)
     if not len(nodes.root_bodies):
         return Motion(Vec3(zero, zero, zero), Vec3(zero, zero, zero))
-    rows = kin.take((IA, f, R), slice(1, None))
-    IA, f, R = rows
-    arm = [sys.armature[np.array([t.v_starts[b] + k for b in nodes.root_bodies])] for k in range(6)]
+    IA, f = kin.take((IA, f), slice(1, None))
     A, B, C = IA.A.full(), IA.B, IA.C.full()
-    # eliminate in root axes, where armature is diagonal: Rᵀ (.) R block by block
-    Ab, Bb, Cb = (R.T @ X @ R for X in (A, B, C))
-    M = [[*Ab[i], *Bb[i]] for i in range(3)] + [[*(Bb[k][i] for k in range(3)), *Cb[i]] for i in range(3)]
+    M = [[*A[i], *B[i]] for i in range(3)] + [[*(B[k][i] for k in range(3)), *C[i]] for i in range(3)]
     for k in range(6):
-        M[k][k] = M[k][k] + arm[k]
-    x = solve_ldl(M, [*(R.T @ f.ang), *(R.T @ f.lin)])
-    a = Motion(R @ Vec3(*x[:3]), R @ Vec3(*x[3:]))
+        M[k][k] = M[k][k] + sys.armature[np.array([t.v_starts[b] + k for b in nodes.root_bodies])]
+    x = solve_ldl(M, [*f.ang, *f.lin])
+    a = Motion(Vec3(*x[:3]), Vec3(*x[3:]))
     return jax.tree.map(lambda y: jnp.concatenate([zero[:1], y]), a)
 
 

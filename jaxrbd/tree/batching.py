@@ -19,8 +19,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-# links x states of one chunk: the working set of a recursion then stays within a core's cache
-CHUNK_ELEMENTS = 6144
+from jaxrbd.tree.nodes import nodes_of
+
+# On CPU a chunk holds about so many links x states, so that a recursion stays in a core's cache, but at
+# least so many numbers per row of links, so that a step of the scan is worth its overhead.
+CHUNK_ELEMENTS, ROW_ELEMENTS = 8192, 512
 
 
 def kernel(single=None, small: int = 1):
@@ -120,9 +123,8 @@ def _run_chunks(f, leaves, mask, treedef, size):
 def _chunk_size(treedef, leaves, size: int) -> int:
     if jax.default_backend() != "cpu":
         return size
-    args = jax.tree.unflatten(treedef, leaves)
-    links = max(args[0].topology.nv, 1)
-    largest = max(32, CHUNK_ELEMENTS // links // 32 * 32)
+    nodes = nodes_of(jax.tree.unflatten(treedef, leaves)[0].topology)
+    largest = max(CHUNK_ELEMENTS // max(nodes.size, 8), ROW_ELEMENTS // nodes.width) // 32 * 32
     if size <= largest:
         return size
     count = -(-size // largest)

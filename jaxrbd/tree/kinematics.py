@@ -73,17 +73,80 @@ def joint_transforms(sys: System, q, v=None) -> Joints:
             mask = _column(turn_moves, q.dtype)
             s, c1 = s * mask, c1 * mask
         R = Rp + K1 * s + K2 * c1
-    slide = 0
+    slide = _slides(sys, nodes, q.dtype)
     if nodes.slides.any():
-        slide = _column(nodes.slides == 1, q.dtype)
-        if (nodes.slides == 2).any():
-            slide = slide + _column(nodes.slides == 2, q.dtype) * sys.pitch[nodes.body]
         pp = pp + (Rp @ axis) * (theta * slide * _column(nodes.moves, q.dtype))
     turn = 1 if (nodes.turns[nodes.live] == 1).all() else _column(nodes.turns, q.dtype)
     if len(nodes.quaternion_first):
         R, pp = _quaternion_joints(nodes, q, Rp, R, pp)
     bias = _run_bias(nodes, v) if v is not None and len(nodes.quaternion_first) else None
     return Joints(R, pp, axis, slide, turn, bias)
+
+
+class Links(NamedTuple):
+    """Every node in its own frame, whose z axis is the joint's: pose in the parent node, column, bias."""
+
+    R: Mat3
+    p: Vec3
+    S: Motion
+    bias: object  # Motion or None, as in Joints
+    A: Mat3  # node frame in the frame of the joint (of the body, for the last node of a run)
+
+
+def link_transforms(sys: System, q, v=None) -> Links:
+    """Local transforms with the joint axis along z, so that S = (0, 0, 1; 0) picks columns without rounding.
+
+    Eliminating a joint then reads its inertia off one matrix entry; in any other axes that small number
+    is the difference of large ones, which costs float32 three digits on slender arms.
+    """
+    nodes = nodes_of(sys.topology)
+    A = _frame_about(_axes(sys, nodes))
+    Rp, pp = _placements(sys, nodes)
+    eye = lambda i, j: jnp.full((nodes.nroots,) + A.a.x.shape[1:], float(i == j), q.dtype)  # noqa: E731
+    above = Mat3(
+        *(Vec3(*(jnp.concatenate([A[i][j], eye(i, j)])[nodes.parent] for j in range(3))) for i in range(3))
+    )
+    to_parent = above.T @ Rp
+    C, p = to_parent @ A, above.T @ pp
+    theta = q[nodes.q]
+    turns, slides = nodes.moves & (nodes.turns == 1), nodes.slides.any()
+    R = C
+    if turns.any():
+        s, c = jnp.sin(theta), jnp.cos(theta)
+        if not turns.all():
+            mask = _column(turns, q.dtype)
+            s, c = s * mask, 1 - (1 - c) * mask
+        R = Mat3(*(Vec3(row.x * c + row.y * s, row.y * c - row.x * s, row.z) for row in C))
+    slide = _slides(sys, nodes, q.dtype)
+    if slides:
+        p = p + Vec3(C.a.z, C.b.z, C.c.z) * (theta * slide * _column(nodes.moves, q.dtype))
+    if len(nodes.quaternion_first):
+        R, p = _quaternion_joints(nodes, q, to_parent, R, p, A)
+    turn = 1 if (nodes.turns[nodes.live] == 1).all() else _column(nodes.turns, q.dtype)
+    bias = None
+    if v is not None and len(nodes.quaternion_first):
+        bias = _run_bias(nodes, v).rotate(A.T)
+    return Links(R, p, Motion(Vec3(0, 0, turn), Vec3(0, 0, slide)), bias, A)
+
+
+def _frame_about(z: Vec3) -> Mat3:
+    """A rotation whose third column is the unit vector z, without a pole (Duff et al., 2017)."""
+    sign = jnp.where(z.z >= 0, 1.0, -1.0).astype(z.z.dtype)
+    a = -1 / (sign + z.z)
+    b = z.x * z.y * a
+    x = Vec3(1 + sign * z.x * z.x * a, sign * b, -sign * z.x)
+    y = Vec3(b, sign + z.y * z.y * a, -z.y)
+    return Mat3(*(Vec3(x[k], y[k], z[k]) for k in range(3)))
+
+
+def _slides(sys: System, nodes: Nodes, dtype):
+    """How far each column translates per unit: the symbolic 0 if none does."""
+    if not nodes.slides.any():
+        return 0
+    slide = _column(nodes.slides == 1, dtype)
+    if (nodes.slides == 2).any():
+        slide = slide + _column(nodes.slides == 2, dtype) * sys.pitch[nodes.body]
+    return slide
 
 
 def root_states(sys: System, q, v=None) -> Roots:
@@ -98,13 +161,18 @@ def root_states(sys: System, q, v=None) -> Roots:
     return Roots(R, p, None if v is None else root_twists(sys, R, v))
 
 
-def root_twists(sys: System, R: Mat3, x):
-    """Six numbers per free root (velocity, acceleration) as a Motion in world axes, zero for the world."""
+def root_rows(sys: System, x, kind=Motion):
+    """Six numbers per free root (velocity, acceleration, force) in its own axes; zero for the world."""
     t, nodes = sys.topology, nodes_of(sys.topology)
     vi = np.array([t.v_starts[b] for b in nodes.root_bodies], int)
     zero = jnp.zeros((1,) + x.shape[1:], x.dtype)
     six = [jnp.concatenate([zero, x[vi + k]]) if len(vi) else zero for k in range(6)]
-    return Motion(R @ Vec3(*six[:3]), R @ Vec3(*six[3:]))
+    return kind(Vec3(*six[:3]), Vec3(*six[3:]))
+
+
+def root_twists(sys: System, R: Mat3, x):
+    """The same in world axes."""
+    return root_rows(sys, x).rotate(R)
 
 
 class Poses(NamedTuple):
@@ -250,11 +318,15 @@ def _placements(sys: System, nodes: Nodes):
     )
 
 
-def _quaternion_joints(nodes: Nodes, q, Rp: Mat3, R: Mat3, pp: Vec3):
-    """Put the rotation (and for inner free joints the position) of q into the first node of the run."""
+def _quaternion_joints(nodes: Nodes, q, Rp: Mat3, R: Mat3, pp: Vec3, A: Mat3 | None = None):
+    """Put the rotation (and for inner free joints the position) of q into the first node of the run.
+
+    `Rp` leads from the joint's frame to the parent's; `A`, if given, from the node's to the joint's.
+    """
     s, f = nodes.quaternion_first, nodes.free_first
     start = nodes.q[s] + np.where(np.isin(s, f), 3, 0)
     turned = take(Rp, s) @ rotation_from_quaternion(*(q[start + k] for k in range(4)))
+    turned = turned if A is None else turned @ take(A, s)
     full = lambda x: jnp.broadcast_to(x, (nodes.size,) + q.shape[1:])  # noqa: E731
     R = jax.tree.map(lambda x, y: put_rows(full(x), s, y), R, turned)
     if len(f):

@@ -2,9 +2,9 @@
 
 A 3-vector is three arrays, a rigid inertia ten, an articulated inertia twenty-one; the operators
 below expand to scalar arithmetic, which XLA turns into plain vector loops. A component may also be
-the Python integer 0: products with it vanish while tracing, so a revolute axis `Motion(s, 0)` or the
-skew part of a rigid inertia costs nothing. Conventions of [RBDA] chapter 2, angular before linear;
-all quantities in world-aligned axes about an origin that the caller keeps track of.
+the Python integer 0 or 1: products with it vanish while tracing, so a joint axis (0, 0, 1) or the skew
+part of a rigid inertia costs nothing. Conventions of [RBDA] chapter 2, angular before linear; axes and
+origin are the caller's business.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ def _is_zero(x) -> bool:
     return isinstance(x, int) and x == 0
 
 
+def _is_one(x) -> bool:
+    return isinstance(x, int) and x == 1
+
+
 def _add(a, b):
     return b if _is_zero(a) else a if _is_zero(b) else a + b
 
@@ -30,7 +34,9 @@ def _sub(a, b):
 
 
 def _mul(a, b):
-    return 0 if _is_zero(a) or _is_zero(b) else a * b
+    if _is_zero(a) or _is_zero(b):
+        return 0
+    return b if _is_one(a) else a if _is_one(b) else a * b
 
 
 def _neg(a):
@@ -176,6 +182,9 @@ class Motion(NamedTuple):
     def cross_force(self, f: Force) -> Force:
         return Force(self.ang.cross(f.ang) + self.lin.cross(f.lin), self.ang.cross(f.lin))
 
+    def rotate(self, R: Mat3) -> Motion:
+        return Motion(R @ self.ang, R @ self.lin)
+
     def at(self, r: Vec3) -> Motion:
         """The same motion about an origin displaced by r."""
         return Motion(self.ang, self.lin + self.ang.cross(r))
@@ -195,6 +204,9 @@ class Force(NamedTuple):
 
     def __mul__(self, s):
         return Force(self.ang * s, self.lin * s)
+
+    def rotate(self, R: Mat3) -> Force:
+        return Force(R @ self.ang, R @ self.lin)
 
     def from_(self, r: Vec3) -> Force:
         """The same wrench about the old origin, when it was given about one displaced by r."""
@@ -244,10 +256,13 @@ class ArticulatedInertia(NamedTuple):
     def __matmul__(self, v: Motion) -> Force:
         return Force(self.A @ v.ang + self.B @ v.lin, self.B.T @ v.ang + self.C @ v.lin)
 
+    def rotate(self, R: Mat3) -> ArticulatedInertia:
+        return ArticulatedInertia(R.congruence(self.A), R @ self.B @ R.T, R.congruence(self.C))
+
     def minus_outer(self, U: Force, G: Force) -> ArticulatedInertia:
         """IA - U Gᵀ, where U and G are parallel."""
         return ArticulatedInertia(
-            self.A - outer_sym(U.ang, G.ang), self.B - outer(U.ang, G.lin), self.C - outer_sym(U.lin, G.lin)
+            self.A - outer_sym(U.ang, G.ang), self.B - outer(G.ang, U.lin), self.C - outer_sym(U.lin, G.lin)
         )
 
     def from_(self, r: Vec3) -> ArticulatedInertia:

@@ -1,0 +1,180 @@
+"""Edit compiled models: lock joints, attach one model to another, put several into one System.
+
+Each function describes its Systems, edits the plain data and builds again, so every leaf keeps its current
+value and dtype. What cannot be carried over is named in a ModelWarning.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from jaxrbd.errors import ArgumentError, ModelWarning
+from jaxrbd.model.compile import build
+from jaxrbd.model.describe import describe
+from jaxrbd.model.description import JOINT_SIZES, WORLD, Description, Keyframe, Pose
+from jaxrbd.model.edit_descriptions import DEFAULT, fix_joints, join, mounted, prefixed
+from jaxrbd.model.rotations import matrix_from_rpy
+from jaxrbd.model.system import System, find
+from jaxrbd.model.validate import listing
+
+
+def lock_joints(sys: System, joints: Mapping[str, object] | Sequence[str], q=None) -> System:
+    """The reduced model in which the named joints are fixed at given coordinates: v = a = 0 there.
+
+    `joints` maps names to coordinates, or names them; then they are taken from the configuration `q`
+    (default sys.q0). Links of locked joints stay reachable as frames. Actuators and mimics of locked joints
+    are dropped with a warning, and so are loops between links that no longer move against each other; a
+    coupling to a locked joint becomes one to its value. Keyframes lose the locked coordinates.
+    """
+    positions = _locked_positions(sys, joints, q)
+    if sys.nb and len(positions) == sys.nb:
+        raise ArgumentError("lock_joints: nothing would move any more. Leave at least one joint.")
+    d, lost = fix_joints(_with_default(sys), positions)
+    if lost:
+        text = f"{d.source}: locking {listing(positions)} drops {listing(lost, 12)}."
+        warnings.warn(text, ModelWarning, stacklevel=2)
+    return _keep_limit_springs(_rebuild(d, sys.dtype), [(sys, "")], sys.topology.row_width)
+
+
+def attach(
+    sys: System, other: System, frame: str | None, xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0), prefix: str = ""
+) -> System:
+    """`sys` with the world of `other` fixed to one of its frames (None: the ground), at xyz and rpy in it.
+
+    A free root of `other` becomes a fixed joint that puts its link's frame there; any other root joint
+    stays, and moves relative to the frame. `prefix` goes before all names of `other`. Gravity is that of
+    `sys`; ground shapes of `other` are dropped. Keyframes of one name are joined; a model that lacks one
+    contributes its q0. The springs at joint limits are chosen anew, for the inertia of the whole.
+    """
+    _same_kind("attach", (sys, other))
+    base, arm = _with_default(sys), _with_default(other)
+    body, X_mount = WORLD, Pose()
+    if frame is not None:
+        find(sys.frame_names, frame, "frame")
+        body, X_mount = next(((f.body, f.pose) for f in base.frames if f.name == frame), (frame, Pose()))
+    X_mount = X_mount @ Pose(matrix_from_rpy(_three("rpy", rpy)), _three("xyz", xyz))
+    roots = [j for j in arm.joints if j.parent == WORLD]
+    free = {j.name: j.offset.inverse() for j in roots if j.type == "free"}
+    if free and len(roots) > 1:
+        raise ArgumentError(
+            f"attach: {other.name!r} has {len(roots)} trees, some of them free: {listing(free)}. "
+            "Attach each tree by itself, or lock the free joints with lock_joints first."
+        )
+    arm, lost = fix_joints(arm, free)
+    lost += ["the ground's shapes"] if arm.world_shapes else []
+    if lost:
+        text = f"{arm.source}: attaching it to {frame!r} drops {listing(lost, 12)}."
+        warnings.warn(text, ModelWarning, stacklevel=2)
+    arm = mounted(prefixed(arm, prefix), body, X_mount)
+    d = join((base, arm), sys.name, f"attach: give prefix=... so that names of {other.name!r} differ")
+    return _rebuild(d, sys.dtype).with_row_width(sys.topology.row_width)
+
+
+def combine(*systems: System, names: Sequence[str] | None = None) -> System:
+    """Several models side by side in one System: a forest, coordinates in the order of the arguments.
+
+    Names are prefixed with "<name>/" for each of `names` (an empty one: no prefix); by default these are
+    the models' own names, numbered where they repeat. Equal ground shapes are kept once; keyframes of one
+    name are joined, and a model that lacks one contributes its q0.
+    """
+    if not systems:
+        raise ArgumentError("combine: no System was given. Pass at least one.")
+    _same_kind("combine", systems)
+    if names is None:
+        count = Counter(s.name for s in systems)
+        seen: Counter = Counter()
+        names = []
+        for s in systems:
+            names.append(s.name if count[s.name] == 1 else f"{s.name}{seen[s.name]}")
+            seen[s.name] += 1
+    if isinstance(names, str) or len(names) != len(systems):
+        raise ArgumentError(f"combine: {len(systems)} Systems, but names={names!r}. Give one name for each.")
+    gravities = [np.asarray(s.gravity) for s in systems]
+    for s, g in zip(systems, gravities):
+        if not np.array_equal(g, gravities[0]):
+            raise ArgumentError(
+                f"combine: gravity is {g} in {s.name!r}, but {gravities[0]} in {systems[0].name!r}. "
+                "Set one with sys.replace(gravity=...)."
+            )
+    prefixes = [f"{name}/" if name else "" for name in names]
+    parts = tuple(prefixed(_with_default(s), prefix) for s, prefix in zip(systems, prefixes))
+    name = "_".join(n or s.name for n, s in zip(names, systems))
+    d = join(parts, name, "combine: give names=[...] that differ")
+    return _keep_limit_springs(_rebuild(d, systems[0].dtype), list(zip(systems, prefixes)), None)
+
+
+def _locked_positions(sys: System, joints, q) -> dict[str, np.ndarray]:
+    """Coordinates of each joint to lock, checked."""
+    if isinstance(joints, Mapping):
+        if q is not None:
+            raise ArgumentError("lock_joints: coordinates were given twice, as a mapping and as q. Drop one.")
+        given = dict(joints)
+    else:
+        names = [joints] if isinstance(joints, str) else list(joints)
+        q = np.asarray(sys.q0 if q is None else q, float)
+        if q.shape != (sys.nq,):
+            raise ArgumentError(f"lock_joints: q has shape {q.shape}, expected ({sys.nq},).")
+        given = {name: q[sys.q_index(name)] for name in names}
+    return {name: _coordinates(sys, name, value) for name, value in given.items()}
+
+
+def _coordinates(sys: System, name: str, value) -> np.ndarray:
+    kind = sys.joint_types[find(sys.joint_names, name, "joint")]
+    try:
+        q = np.asarray(value, float).reshape(-1)
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            f"lock_joints: joint {name!r} is to stand at {value!r:.60}, not numbers."
+        ) from None
+    if q.shape != (JOINT_SIZES[kind][0],):
+        need = JOINT_SIZES[kind][0]
+        raise ArgumentError(f"lock_joints: joint {name!r} ({kind}) takes {need} coordinates, not {q.size}.")
+    if not np.isfinite(q).all():
+        raise ArgumentError(f"lock_joints: joint {name!r} has a NaN or infinite coordinate: {q}.")
+    if kind in ("spherical", "free") and abs(np.linalg.norm(q[-4:]) - 1.0) > 1e-4:
+        raise ArgumentError(
+            f"lock_joints: the quaternion {q[-4:]} of joint {name!r} has not unit length. Normalise it."
+        )
+    return q
+
+
+def _with_default(sys: System) -> Description:
+    d = describe(sys)
+    return d.replace(keyframes=(*d.keyframes, Keyframe(DEFAULT, np.asarray(sys.q0, float))))
+
+
+def _rebuild(d: Description, dtype) -> System:
+    return build(d.replace(keyframes=tuple(k for k in d.keyframes if k.name != DEFAULT)), dtype=dtype)
+
+
+def _keep_limit_springs(new: System, parts: Sequence[tuple[System, str]], row_width) -> System:
+    """Carry the limit springs of joints that still move, which a Description does not hold."""
+    stiffness, damping = np.array(new.limit_stiffness), np.array(new.limit_damping)
+    for old, prefix in parts:
+        for name in old.joint_names:
+            if prefix + name in new.joint_names:
+                at, was = new.v_index(prefix + name), old.v_index(name)
+                stiffness[at], damping[at] = old.limit_stiffness[was], old.limit_damping[was]
+    return new.replace(limit_stiffness=stiffness, limit_damping=damping).with_row_width(row_width)
+
+
+def _same_kind(caller: str, systems: Sequence[System]) -> None:
+    for s in systems:
+        if not isinstance(s, System):
+            raise ArgumentError(f"{caller}: got {type(s).__name__}, expected a System.")
+        if s.dtype != systems[0].dtype:
+            raise ArgumentError(
+                f"{caller}: {s.name!r} is {s.dtype}, {systems[0].name!r} is {systems[0].dtype}. "
+                f"Cast one with sys.astype(...)."
+            )
+
+
+def _three(what: str, value) -> np.ndarray:
+    x = np.asarray(value, float)
+    if x.shape != (3,) or not np.isfinite(x).all():
+        raise ArgumentError(f"attach: {what} is {value!r:.60}, expected three finite numbers.")
+    return x

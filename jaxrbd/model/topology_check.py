@@ -1,0 +1,78 @@
+"""A Topology from untrusted values: types, lengths, indices and the order of the tree are all checked."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from jaxrbd.errors import ModelError
+from jaxrbd.model.checks import SHAPE_SIZES
+from jaxrbd.model.description import JOINT_SIZES
+from jaxrbd.model.system import Topology
+from jaxrbd.model.validate import LOOP_KINDS
+
+_TYPES = {f.name: f.type for f in fields(Topology)}  # as written there, for example "tuple[str, ...]"
+
+
+def check_topology(values, where: str) -> Topology:
+    """The Topology with these fields (JSON values), or a ModelError."""
+
+    def need(condition: bool, cause: str) -> None:
+        if not condition:
+            raise ModelError(f"{where}, topology", cause, "Save the System again, or copy the file anew.")
+
+    need(isinstance(values, dict) and set(values) == set(_TYPES), "the fields are not those of a Topology")
+    t = Topology(**{key: _converted(value, _TYPES[key], f"{where}, {key}") for key, value in values.items()})
+
+    def indices(what: str, items, count: int, least: int = 0) -> None:
+        need(all(least <= i < count for i in items), f"{what} points outside")
+
+    nb, nf, nj = t.nb, len(t.frame_names), len(t.joint_names)
+    need(nj == nb == len(t.joint_types) == len(t.parents) == len(t.body_frames), "bodies and joints differ")
+    need(set(t.joint_types) <= set(JOINT_SIZES) - {"fixed"}, "an unknown joint type")
+    need(all(-1 <= p < i for i, p in enumerate(t.parents)), "a parent does not come before its child")
+    need(0 <= t.link_count <= nf == len(t.frame_bodies), "frames and their bodies differ")
+    indices("frame_bodies", t.frame_bodies, nb, -1)
+    indices("body_frames", t.body_frames, t.link_count)
+    own = zip(t.body_frames, t.body_names)
+    need(
+        all(t.frame_names[f] == name and t.frame_bodies[f] == i for i, (f, name) in enumerate(own)),
+        "a body's frame is another one's",
+    )
+    for names in (t.joint_names, t.frame_names):
+        need(len(set(names)) == len(names) and "" not in names, "a name is empty or not unique")
+    shapes = (t.shape_frames, t.shape_kinds, t.shape_names, t.shape_roles, t.shape_files)
+    need(len({len(x) for x in shapes}) == 1, "the lists of shapes differ in length")
+    need(set(t.shape_kinds) <= set(SHAPE_SIZES), "an unknown kind of shape")
+    indices("shape_frames", t.shape_frames, t.link_count, -1)
+    single = {i for i, kind in enumerate(t.joint_types) if JOINT_SIZES[kind][1] == 1}
+    need(all(a in single and b in single and a != b for a, b in t.mimics), "mimics points outside")
+    need(len({a for a, _ in t.mimics}) == len(t.mimics), "a joint mimics two others")
+    need(
+        len(t.actuator_names) == len(t.actuator_kinds) == len(t.actuator_dofs),
+        "the lists of actuators differ in length",
+    )
+    indices("actuator_dofs", t.actuator_dofs, t.nv)
+    loops = (t.loop_names, t.loop_kinds, t.loop_frames, t.loop_active)
+    need(len({len(x) for x in loops}) == 1, "the lists of loops differ in length")
+    need(set(t.loop_kinds) <= set(LOOP_KINDS), "an unknown kind of loop")
+    for kind, ends in zip(t.loop_kinds, t.loop_frames):
+        indices("loop_frames", ends, nj if kind == "coupling" else t.link_count, -1)
+    need(set(t.massless) <= set(t.body_names), "massless names an unknown body")
+    need(t.row_width is None or 1 <= t.row_width <= 2**20, "row_width is out of range")
+    return t
+
+
+def _converted(value, kind: str, where: str):
+    """JSON lists as the (nested) tuples that the annotation `kind` asks for."""
+    if kind.startswith("tuple["):
+        inner = kind[len("tuple[") : -1]
+        if inner.endswith(", ..."):
+            if isinstance(value, list):
+                return tuple(_converted(x, inner[: -len(", ...")], where) for x in value)
+        elif isinstance(value, list) and len(value) == len(inner.split(", ")):
+            return tuple(_converted(x, k, where) for x, k in zip(value, inner.split(", ")))
+    elif " | None" in kind and value is None:
+        return None
+    elif type(value) is {"str": str, "int": int, "bool": bool}[kind.removesuffix(" | None")]:
+        return value
+    raise ModelError(where, f"expected {kind}, got {value!r:.60}", "Save the System again.")
