@@ -108,7 +108,7 @@ def _forward_dynamics(sys: System, q, v, tau, f_ext):
     I = I.rotate(links.A.T)  # noqa: E741
     pA, pA0 = V.cross_force(I @ V), V0.cross_force(I0 @ V0)
     if f_ext is not None:
-        f, f0 = _forces_in_links(sys, q, f_ext, links)
+        f, f0 = kin.forces_in_links(sys, q, f_ext, links)
         pA, pA0 = pA - f, pA0 - f0
 
     # pass 2, inward: articulated inertias and biases
@@ -141,15 +141,6 @@ def _forward_dynamics(sys: System, q, v, tau, f_ext):
     start = kin.broadcast((A0, jnp.zeros_like(A0.ang.x)), q)
     _, qdd = outward(nodes, accelerate, (links.R, links.p, links.S, c, out), start)
     return kin.gather_dofs(sys, qdd, [*A0.ang, *(A0.lin + g)])
-
-
-def _forces_in_links(sys: System, q, f_ext, links: kin.Links):
-    """World-aligned wrenches in node and root axes: the only place that needs world orientations."""
-    nodes, roots = nodes_of(sys.topology), kin.root_states(sys, q)
-    R = outward(nodes, lambda R, R_loc: R @ R_loc, links.R, kin.broadcast(roots.R, q))
-    bodies = kin.join(R @ links.A.T, kin.broadcast(roots.R, q))  # rows of last nodes are body axes
-    f, f0 = kin.external_forces(sys, f_ext, bodies)
-    return f.rotate(R.T), f0.rotate(roots.R.T)
 
 
 def articulated_factor(sys: System, q) -> Factor:

@@ -17,7 +17,6 @@ from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import ancestor_pairs, columns_by_dof
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.rnea import motion_pass
 from jaxrbd.tree.scan import accumulate
 from jaxrbd.tree.spatial import Motion, Vec3, skew, stack
 
@@ -31,7 +30,7 @@ def coriolis_matrix(sys: System, q, v):
 @kernel()
 def _coriolis(sys: System, q, v):
     t, nodes = sys.topology, nodes_of(sys.topology)
-    joints, roots, _, R, V, _, _ = motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
+    joints, roots, _, R, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
     R_all, p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
     at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
     I = kin.join(*kin.broadcast((at_nodes.rotate(R), at_roots.rotate(roots.R)), q)).from_(p_all)  # noqa: E741

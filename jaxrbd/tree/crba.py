@@ -24,7 +24,13 @@ from jaxrbd.tree.spatial import ZERO3, Inertia, Motion, Sym3, Vec3
 def mass_matrix(sys: System, q):
     """Joint-space inertia M(q), (nv, nv), armature included. [RBDA] Table 6.2."""
     (q,) = arguments(sys, q=q)
-    return _mass_matrix(sys, q)
+    return fill_matrix(sys, _mass_entries(sys, q))
+
+
+def fill_matrix(sys: System, entries):
+    """M (nv, nv) from its entries on ancestor pairs; done after the batch is back in front, row by row."""
+    table = ancestor_pairs(sys.topology)[2]
+    return jnp.concatenate([entries, jnp.zeros_like(entries[:1])])[table]
 
 
 @lru_cache(maxsize=512)
@@ -111,11 +117,9 @@ def composite_columns(sys: System, q):
 
 
 @kernel()
-def _mass_matrix(sys: System, q):
-    i, j, table, _ = ancestor_pairs(sys.topology)
+def _mass_entries(sys: System, q):
+    i, j, _, _ = ancestor_pairs(sys.topology)
     S, F, p = composite_columns(sys, q)
     Si, Fj = kin.take(S, i), kin.take(F, j)
     r = kin.take(p, j) - kin.take(p, i)  # from the ancestor's origin to the descendant's
-    entries = Si.dot(Fj.from_(r)) + jnp.asarray(i == j, q.dtype)[:, None] * sys.armature[j]
-    entries = jnp.concatenate([entries, jnp.zeros_like(entries[:1])])
-    return entries[table]
+    return Si.dot(Fj.from_(r)) + jnp.asarray(i == j, q.dtype)[:, None] * sys.armature[j]

@@ -19,7 +19,6 @@ from jaxrbd.tree.arguments import array, arguments, frame_index, reference_frame
 from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import ancestor_pairs, columns_by_dof
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.rnea import motion_pass
 from jaxrbd.tree.spatial import Mat3, Motion, Vec3, rotation_from_quaternion, stack, vec3
 
 
@@ -163,7 +162,7 @@ def _jacobian(frame: int, reference: str, sys: System, q):
 def _motion(frame: int, reference: str, sys: System, q, v, a):
     """Velocity and its derivative J a + J̇v of one frame."""
     still = jnp.zeros((3, 1), q.dtype)
-    _, roots, A0, R, V, A, r = motion_pass(sys, q, v, a, still)
+    _, roots, A0, R, V, A, r = kin.motion_pass(sys, q, v, a, still)
     nodes = nodes_of(sys.topology)
     zero3 = jax.tree.map(jnp.zeros_like, roots.p)
     R_all, V_all, A_all = kin.join((R, V, A), kin.broadcast((roots.R, roots.V, A0), q))

@@ -260,6 +260,37 @@ def external_forces(sys: System, f_ext, R_all: Mat3):
     return take(pad, index), take(pad, np.concatenate([[t.nb], nodes.root_bodies]).astype(int))
 
 
+def forces_in_links(sys: System, q, f_ext, links: Links):
+    """World-aligned wrenches f_ext in node and root axes: the only use of world orientations in dynamics."""
+    nodes, roots = nodes_of(sys.topology), root_states(sys, q)
+    R = outward(nodes, lambda R, R_loc: R @ R_loc, links.R, broadcast(roots.R, q))
+    bodies = join(R @ links.A.T, broadcast(roots.R, q))  # rows of last nodes are body axes
+    f, f0 = external_forces(sys, f_ext, bodies)
+    return f.rotate(R.T), f0.rotate(roots.R.T)
+
+
+def motion_pass(sys: System, q, v, a, gravity):
+    """World rotations, offsets, velocities and accelerations (world axes, own origins) of nodes and roots."""
+    nodes = nodes_of(sys.topology)
+    joints, roots = joint_transforms(sys, q, v), root_states(sys, q, v)
+    A0 = root_twists(sys, roots.R, a)
+    A0 = Motion(A0.ang, Vec3(*(x - gravity[k][None] for k, x in enumerate(A0.lin))))
+
+    def move(parent, x):
+        R, V, A, _ = parent
+        j, qd, qdd = x
+        r = R @ j.p
+        R = R @ j.R
+        S = column(j, R)
+        V = V.at(r) + S * qd
+        A = A.at(r) + S * qdd + V.cross(S * qd)
+        return R, V, A if j.bias is None else A + j.bias.rotate(R), r
+
+    start = (roots.R, roots.V, A0, jax.tree.map(jnp.zeros_like, roots.p))
+    R, V, A, r = outward(nodes, move, (joints, v[nodes.v], a[nodes.v]), broadcast(start, q))
+    return joints, roots, A0, R, V, A, r
+
+
 def gather_dofs(sys: System, at_nodes, at_roots):
     """One number per degree of freedom, (nv, B), from node values and six values per root."""
     nodes = nodes_of(sys.topology)
@@ -276,12 +307,6 @@ def gather_dofs(sys: System, at_nodes, at_roots):
         parts = [jnp.broadcast_to(x, x.shape[:-1] + size) for x in parts]
     offset = 0 if nodes.size else nodes.size
     return jnp.concatenate(parts)[nodes.slot_of_dof - offset]
-
-
-def root_axes(roots_R: Mat3, f: Force):
-    """A wrench at the roots in root body axes: the six forces of a free joint."""
-    ang, lin = roots_R.T @ f.ang, roots_R.T @ f.lin
-    return [*ang, *lin]
 
 
 def _axes(sys: System, nodes: Nodes) -> Vec3:

@@ -12,7 +12,6 @@ from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import composite_columns
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.rnea import motion_pass
 from jaxrbd.tree.spatial import Vec3, stack
 
 
@@ -90,7 +89,7 @@ def _positions(sys: System, p, roots):
 
 @kernel()
 def _kinetic_energy(sys: System, q, v):
-    _, roots, _, R, V, _, _ = motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
+    _, roots, _, R, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
     at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
     twice = jnp.sum(V.dot(at_nodes.rotate(R) @ V), 0) + jnp.sum(roots.V.dot(at_roots.rotate(roots.R) @ roots.V), 0)
     return 0.5 * (twice + jnp.sum(sys.armature * v * v, 0))
@@ -112,7 +111,7 @@ def _mass_moment(sys: System, q):
 
 @kernel()
 def _momentum(sys: System, q, v):
-    _, roots, _, R, V, _, _ = motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
+    _, roots, _, R, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
     joints = kin.joint_transforms(sys, q)
     p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None)).p
     I = _world_inertias(sys, R, roots)  # noqa: E741

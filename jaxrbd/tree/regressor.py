@@ -19,7 +19,6 @@ from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import columns_by_dof
 from jaxrbd.tree.frames import path_to_root
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.rnea import motion_pass
 from jaxrbd.tree.spatial import Inertia, Mat3, Motion, Sym3, Vec3
 
 
@@ -80,7 +79,7 @@ def _dof_body_pairs(t: Topology):
 @kernel()
 def _torque_regressor(sys: System, q, v, a):
     t, nodes = sys.topology, nodes_of(sys.topology)
-    joints, roots, A0, R, V, A, _ = motion_pass(sys, q, v, a, sys.gravity)
+    joints, roots, A0, R, V, A, _ = kin.motion_pass(sys, q, v, a, sys.gravity)
     R_all, p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
     V_all, A_all = kin.join((V, A), kin.broadcast((roots.V, A0), q))
     Rb, Vb, Ab = (_bodies(sys, x) for x in (R_all, V_all, A_all))
@@ -102,7 +101,7 @@ def _torque_regressor(sys: System, q, v, a):
 
 @kernel()
 def _energy_regressors(sys: System, q, v):
-    joints, roots, _, R, V, _, _ = motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
+    joints, roots, _, R, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
     nodes = nodes_of(sys.topology)
     R_all, p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
     p_all = p_all + kin.take(roots.p, np.concatenate([nodes.root, np.arange(nodes.nroots)]).astype(int))

@@ -1,12 +1,11 @@
 """Inverse dynamics by Newton-Euler: tau = M(q) a + b(q, v) - J^T f_ext in O(nb).
 
-[RBDA] Table 5.1 in world-aligned axes about each link's own origin: velocities and accelerations in
-one outward pass, every body's force at once, one inward pass of sums.
+[RBDA] Table 5.1, every link in its own frame with the joint axis along z: velocities and accelerations
+in one outward pass, every body's force at once, one inward pass of sums.
 """
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 
 from jaxrbd.model.system import System
@@ -41,58 +40,39 @@ def gravity_force(sys: System, q):
     return _inverse_dynamics(sys, q, zero, zero, None)
 
 
-def root_accelerations(sys: System, roots: kin.Roots, a, gravity) -> Motion:
-    """Accelerations of the roots in world axes, with gravity as an acceleration of the world."""
-    twist = kin.root_twists(sys, roots.R, a)
-    return Motion(twist.ang, Vec3(*(x - gravity[k][None] for k, x in enumerate(twist.lin))))
-
-
-def motion_pass(sys: System, q, v, a, gravity):
-    """Rotations, offsets, velocities and accelerations of all nodes, and the same of the roots."""
-    nodes = nodes_of(sys.topology)
-    joints = kin.joint_transforms(sys, q, v)
-    roots = kin.root_states(sys, q, v)
-    A0 = root_accelerations(sys, roots, a, gravity)
-
-    def move(parent, x):
-        R, V, A, _ = parent
-        j, qd, qdd = x
-        r = R @ j.p
-        R = R @ j.R
-        S = kin.column(j, R)
-        V = V.at(r) + S * qd
-        A = A.at(r) + S * qdd + V.cross(S * qd)
-        if j.bias is not None:
-            A = A + Motion(R @ j.bias.ang, R @ j.bias.lin)
-        return R, V, A, r
-
-    start = (roots.R, roots.V, A0, jax.tree.map(jnp.zeros_like, roots.p))
-    R, V, A, r = outward(nodes, move, (joints, v[nodes.v], a[nodes.v]), kin.broadcast(start, q))
-    return joints, roots, A0, R, V, A, r
-
-
 @kernel()
 def _inverse_dynamics(sys: System, q, v, a, f_ext):
     nodes = nodes_of(sys.topology)
-    joints, roots, A0, R, V, A, r = motion_pass(sys, q, v, a, sys.gravity)
-    at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
-    I, I0 = at_nodes.rotate(R), at_roots.rotate(roots.R)
+    links, R0 = kin.link_transforms(sys, q, v), kin.root_states(sys, q).R
+    V0, A0 = kin.root_rows(sys, v), kin.root_rows(sys, a)
+    g = R0.T @ Vec3(*(sys.gravity[k][None] for k in range(3)))
+    A0 = Motion(A0.ang, A0.lin - g)  # gravity as an acceleration of the world
+
+    def move(parent, x):
+        V, A = parent
+        (R, r, S, bias, _), qd, qdd = x
+        V = V.at(r).rotate(R.T) + S * qd
+        A = A.at(r).rotate(R.T) + S * qdd + V.cross(S * qd)
+        return V, A if bias is None else A + bias
+
+    xs = (links._replace(A=None), v[nodes.v], a[nodes.v])
+    V, A = outward(nodes, move, xs, kin.broadcast((V0, A0), q))
 
     # Newton-Euler, every body at once
-    f = I @ A + V.cross_force(I @ V)
-    f0 = I0 @ A0 + roots.V.cross_force(I0 @ roots.V)
+    I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
+    I = I.rotate(links.A.T)  # noqa: E741
+    f, f0 = I @ A + V.cross_force(I @ V), I0 @ A0 + V0.cross_force(I0 @ V0)
     if f_ext is not None:
-        fx, fx0 = kin.external_forces(sys, f_ext, kin.join(R, roots.R))
+        fx, fx0 = kin.forces_in_links(sys, q, f_ext, links)
         f, f0 = f - fx, f0 - fx0
 
     # children push on parents
     def push(acc, x):
-        f, r = x
+        f, R, r = x
         f = acc + f
-        return f.from_(r), f
+        return f.rotate(R).from_(r), f
 
-    from_children, F = inward(nodes, push, (f, r), kin.zeros(Force(ZERO3, ZERO3), q))
+    from_children, F = inward(nodes, push, (f, links.R, links.p), kin.zeros(Force(ZERO3, ZERO3), q))
     f0 = f0 + from_children
-    tau = kin.column(joints, R).dot(F) if nodes.size else None
-    tau = kin.gather_dofs(sys, tau, kin.root_axes(roots.R, f0))
-    return tau + sys.armature * a
+    tau = links.S.dot(F) if nodes.size else None
+    return kin.gather_dofs(sys, tau, [*f0.ang, *f0.lin]) + sys.armature * a
