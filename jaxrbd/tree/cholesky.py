@@ -36,7 +36,7 @@ def solve_factor(sys: System, L, b):
 @lru_cache(maxsize=512)
 def _paths(t: Topology):
     """Ancestors of each degree of freedom by depth, itself last, filled with nv; and the depths."""
-    parent_dof = ancestor_pairs(t)[3]
+    parent_dof = ancestor_pairs(t)[2]
     paths = []
     for k in range(t.nv):
         path = [k]

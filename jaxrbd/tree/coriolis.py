@@ -61,7 +61,7 @@ def _coriolis(sys: System, q, v):
     F = apply(Ic[dof_row], S6)
     W = apply(jnp.swapaxes(Bc, 1, 2)[dof_row], S6)
 
-    i, j, _, _ = ancestor_pairs(t)
+    i, j, _ = ancestor_pairs(t)
     upper = jnp.sum(S6[i] * X[j], 1)
     lower = jnp.sum(F[j] * Sd6[i] + W[j] * S6[i], 1)
     entries = jnp.concatenate([upper, lower, jnp.zeros_like(upper[:1])])

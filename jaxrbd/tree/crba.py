@@ -18,7 +18,7 @@ from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.scan import inward, outward
-from jaxrbd.tree.spatial import ZERO3, Inertia, Motion, Sym3, Vec3
+from jaxrbd.tree.spatial import ZERO3, Inertia, Motion, Sym3, Vec3, stack
 
 
 def mass_matrix(sys: System, q):
@@ -28,8 +28,8 @@ def mass_matrix(sys: System, q):
 
 
 def fill_matrix(sys: System, entries):
-    """M (nv, nv) from its entries on ancestor pairs; done after the batch is back in front, row by row."""
-    table = ancestor_pairs(sys.topology)[2]
+    """M (nv, nv) from its distinct entries; done after the batch is back in front, row by row."""
+    table = _entries(sys.topology)[2]
     return jnp.concatenate([entries, jnp.zeros_like(entries[:1])])[table]
 
 
@@ -37,7 +37,7 @@ def fill_matrix(sys: System, entries):
 def ancestor_pairs(topology: Topology):
     """Pairs of degrees of freedom (i, j) with i on the path from j to its root, i = j included.
 
-    Returns (i, j, table) where table (nv, nv) points from each entry of M to its pair, or past the end.
+    Returns i, j, and the parent of each degree of freedom on its path (-1 at the root).
     """
     nodes = nodes_of(topology)
     N = nodes.size
@@ -59,9 +59,32 @@ def ancestor_pairs(topology: Topology):
             pairs.append((i, j))
             i = int(parent_dof[i])
     i, j = np.array(pairs, int).reshape(-1, 2).T
-    table = np.full((topology.nv, topology.nv), len(pairs))
-    table[i, j] = table[j, i] = np.arange(len(pairs))
-    return i, j, table, parent_dof
+    return i, j, parent_dof
+
+
+@lru_cache(maxsize=512)
+def _entries(topology: Topology):
+    """Slot pairs (ancestor, descendant) and the table that points from M to its entries.
+
+    Entries come in three blocks: pairs of nodes; six rows of (root column, node); 36 per free root.
+    """
+    nodes = nodes_of(topology)
+    N, slot = nodes.size, nodes.slot_of_dof
+    i, j, _ = ancestor_pairs(topology)
+    both = (slot[i] < N) & (slot[j] < N)
+    pairs = np.stack([slot[i], slot[j]])[:, both]
+    count = pairs.shape[1]
+    end = count + 6 * N + 36 * len(nodes.root_bodies)
+    table = np.full((topology.nv, topology.nv), end)
+    where = np.zeros(len(i), int)
+    where[both] = np.arange(count)
+    mixed = (slot[i] >= N) & (slot[j] < N)
+    where[mixed] = count + ((slot[i] - N) % 6 * N + slot[j])[mixed]
+    inside = slot[j] >= N
+    root, row, col = (slot[i] - N) // 6, (slot[i] - N) % 6, (slot[j] - N) % 6
+    where[inside] = (count + 6 * N + 36 * root + 6 * row + col)[inside]
+    table[i, j] = table[j, i] = where
+    return pairs[0], pairs[1], table
 
 
 def columns_by_dof(sys: System, S: Motion, p: Vec3, roots: kin.Roots):
@@ -84,42 +107,73 @@ def columns_by_dof(sys: System, S: Motion, p: Vec3, roots: kin.Roots):
     return S, Vec3(*(by_dof(x, [zero] * 6) for x in p))
 
 
-def composite_columns(sys: System, q):
-    """Columns S, forces F = Ic S about their own origins, and origins p, for every degree of freedom."""
+def composites(sys: System, q):
+    """Per node: column S, force F = Ic S about its own origin, position; and the roots' composites.
+
+    All of it comes out of the two scans, so that what follows reads it instead of computing it again.
+    """
     nodes = nodes_of(sys.topology)
     joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)
 
     def place(parent, j):
-        R, p, _ = parent
+        R, p, _, _ = parent
         r = R @ j.p
-        return R @ j.R, p + r, r
+        R = R @ j.R
+        S = kin.column(j, R)
+        return R, p + r, r, S if nodes.slides.any() else S._replace(lin=None)
 
     zero3 = jax.tree.map(jnp.zeros_like, roots.p)
-    R, p, r = outward(nodes, place, joints, kin.broadcast((roots.R, zero3, zero3), q))
-    S = kin.column(joints, R)
+    S0 = Motion(zero3, zero3 if nodes.slides.any() else None)
+    start = kin.broadcast((roots.R, zero3, zero3, S0), q)
+    R, p, r, S = outward(nodes, place, joints, start)
+    S = S if S.lin is not None else Motion(S.ang, ZERO3)
     at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
 
     def compose(acc, x):
-        I, r = x  # noqa: E741
+        I, r, S = x  # noqa: E741
         Ic = acc + I
-        return Ic.from_(r), Ic
+        return Ic.from_(r), Ic @ S
 
     zero = kin.zeros(Inertia(0, ZERO3, Sym3(*[0] * 6)), q)
-    Ic0, Ic = inward(nodes, compose, (at_nodes.rotate(R), r), zero)
-    Ic0 = Ic0 + at_roots.rotate(roots.R)
+    Ic0, F = inward(nodes, compose, (at_nodes.rotate(R), r, S), zero)
+    return S, F, p, Ic0 + at_roots.rotate(roots.R), roots
+
+
+def composite_columns(sys: System, q):
+    """Forces F = Ic S about their own origins, and these origins, for every degree of freedom, (nv, B)."""
+    nodes = nodes_of(sys.topology)
+    S, F, p, Ic0, roots = composites(sys, q)
     S_all, p_all = columns_by_dof(sys, S, p, roots)
-    body_of_dof = np.where(nodes.slot_of_dof < nodes.size, nodes.slot_of_dof, 0)
-    root_of_dof = np.where(nodes.slot_of_dof < nodes.size, 0, (nodes.slot_of_dof - nodes.size) // 6 + 1)
-    index = np.where(nodes.slot_of_dof < nodes.size, body_of_dof, nodes.size + root_of_dof)
-    rows = kin.join(Ic, Ic0) if nodes.size else Ic0
-    Ic_all = kin.take(kin.broadcast(rows, q), index)
-    return S_all, Ic_all @ S_all, p_all
+    root_dofs = nodes.slot_of_dof >= nodes.size
+    root = np.where(root_dofs, (nodes.slot_of_dof - nodes.size) // 6 + 1, 0)
+    F_root = kin.take(Ic0, root) @ S_all
+    if not nodes.size:
+        return F_root, p_all
+    mine = kin.take(F, np.where(root_dofs, 0, nodes.slot_of_dof))
+    return jax.tree.map(lambda a, b: jnp.where(root_dofs[:, None], a, b), F_root, mine), p_all
 
 
 @kernel()
 def _mass_entries(sys: System, q):
-    i, j, _, _ = ancestor_pairs(sys.topology)
-    S, F, p = composite_columns(sys, q)
-    Si, Fj = kin.take(S, i), kin.take(F, j)
-    r = kin.take(p, j) - kin.take(p, i)  # from the ancestor's origin to the descendant's
-    return Si.dot(Fj.from_(r)) + jnp.asarray(i == j, q.dtype)[:, None] * sys.armature[j]
+    nodes = nodes_of(sys.topology)
+    i, j, _ = _entries(sys.topology)
+    S, F, p, Ic0, roots = composites(sys, q)
+    parts = []
+    if nodes.size:
+        r = kin.take(p, j) - kin.take(p, i)  # from the ancestor's origin to the descendant's
+        armature = jnp.asarray(i == j, q.dtype)[:, None] * sys.armature[nodes.v[j]]
+        parts.append(kin.take(S, i).dot(kin.take(F, j).from_(r)) + armature)
+        at_root = F.from_(p).rotate(kin.take(roots.R, nodes.root).T)
+        parts += [*at_root.ang, *at_root.lin]
+    if len(nodes.root_bodies):
+        I = kin.take(Ic0.rotate(roots.R.T), slice(1, None)).articulated()  # noqa: E741
+        A, B, C = I.A.full(), I.B, I.C.full()
+        rows = [[*A[k], *B[k]] for k in range(3)] + [[*(B[n][k] for n in range(3)), *C[k]] for k in range(3)]
+        for k in range(6):
+            dofs = np.array([sys.topology.v_starts[b] + k for b in nodes.root_bodies])
+            rows[k][k] = rows[k][k] + sys.armature[dofs]
+        block = stack([x for row in rows for x in row], 1, rows[0][0] + 0 * q[:1])
+        parts.append(block.reshape((-1,) + block.shape[2:]))
+    if not parts:
+        return jnp.zeros((0,) + q.shape[1:], q.dtype)
+    return jnp.concatenate([jnp.broadcast_to(x, x.shape[:1] + q.shape[1:]) for x in parts])

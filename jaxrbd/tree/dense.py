@@ -31,7 +31,7 @@ def _masks(t: Topology):
     while (jump < end).any():
         jumps.append(jump)
         jump = jump[jump]
-    i, j, _, parent_dof = ancestor_pairs(t)
+    i, j, _ = ancestor_pairs(t)
     dof_dof = np.zeros((t.nv, t.nv))  # row: a column's velocity, sum over the columns that move it
     dof_dof[j, i] = 1
     above = dof_dof.copy()

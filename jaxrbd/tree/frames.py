@@ -121,7 +121,7 @@ def path_to_root(t: Topology, body: int) -> np.ndarray:
     """Degrees of freedom that move a body, as a mask (nv,)."""
     mask = np.zeros(t.nv, bool)
     if body >= 0:
-        parent_dof = ancestor_pairs(t)[3]
+        parent_dof = ancestor_pairs(t)[2]
         d = t.v_starts[body + 1] - 1
         while d >= 0:
             mask[d] = True

@@ -136,7 +136,7 @@ def _momentum_matrix(sys: System, q):
     x, _ = _positions(sys, p, roots)
     com = _com(I, x)
     # the momentum that each column gives to its subtree, carried to the centre of mass
-    _, F, origin = composite_columns(sys, q)
+    F, origin = composite_columns(sys, q)
     root_of_dof = [int(nodes.root[s]) if s < nodes.size else (int(s) - nodes.size) // 6 + 1 for s in nodes.slot_of_dof]
     offsets, _ = _root_offsets(sys, roots)
     where = origin + kin.take(offsets, np.array(root_of_dof)) if root_of_dof else origin
