@@ -3,9 +3,11 @@
 Functions take a System and plain arrays, unbatched; wrap them in `jax.vmap`, `jax.jit`, `jax.grad`.
 """
 
-from jaxrbd.devices import configure_cpu
-
+from jaxrbd.devices import configure_cpu, spread
 from jaxrbd.errors import ArgumentError, ModelError, ModelWarning, RbdError
+from jaxrbd.forces import actuator_force, passive_force
+from jaxrbd.ik import GaussNewton, inverse_kinematics
+from jaxrbd.integrators import RK4, SemiImplicitEuler
 from jaxrbd.model import zoo
 from jaxrbd.model.builder import Builder
 from jaxrbd.model.compile import build
@@ -16,6 +18,8 @@ from jaxrbd.model.edit import attach, combine, lock_joints
 from jaxrbd.model.load import load, read_description
 from jaxrbd.model.save import load_system, save
 from jaxrbd.model.system import System
+from jaxrbd.simulate import State, rollout, step
+from jaxrbd.solution import Result, Solution
 from jaxrbd.tree.aba import forward_dynamics, mass_matrix_inverse, mass_matrix_solve
 from jaxrbd.tree.arguments import check
 from jaxrbd.tree.cholesky import mass_matrix_factor, solve_factor
@@ -57,9 +61,3 @@ from jaxrbd.tree.regressor import (
     potential_energy_regressor,
 )
 from jaxrbd.tree.rnea import bias_force, gravity_force, inverse_dynamics
-from jaxrbd.devices import spread
-from jaxrbd.forces import actuator_force, passive_force
-from jaxrbd.integrators import RK4, SemiImplicitEuler
-from jaxrbd.simulate import State, rollout, step
-from jaxrbd.ik import GaussNewton, inverse_kinematics
-from jaxrbd.solution import Result, Solution

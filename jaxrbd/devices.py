@@ -56,6 +56,8 @@ def configure_cpu(devices: int | None = None, fusion: bool = True) -> int:
         return have
     if fusion:
         _enable_fusion()
+    # XLA's thread pool must outnumber the devices, or LAPACK calls inside a sharded program wait for ever
+    os.environ.setdefault("NPROC", str(2 * count))
     jax.config.update("jax_num_cpu_devices", count)
     return count
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, Topology
-from jaxrbd.tree.arguments import array, arguments
+from jaxrbd.tree.arguments import arguments, array
 
 # dry friction is smoothed: friction * tanh(v / _FRICTION_SPEED)
 _FRICTION_SPEED = 1e-2

@@ -61,7 +61,9 @@ def rollout(sys: System, state: State, controls=None, integrator=None, *, steps:
                 f"controls has shape {xs.shape}, expected (T, nu) = (T, {sys.nu}) or (T, nv) = (T, {sys.nv})."
             )
         if steps is not None and steps != xs.shape[0]:
-            raise ArgumentError(f"steps is {steps}, but controls has {xs.shape[0]} rows. Leave one of them out.")
+            raise ArgumentError(
+                f"steps is {steps}, but controls has {xs.shape[0]} rows. Leave one of them out."
+            )
         control = lambda s, x: x  # noqa: E731
 
     def advance(s, x):

@@ -94,5 +94,3 @@ def joint_bracket(sys: System, x, y):
         else:
             pieces.append(jnp.zeros(j - i, x.dtype))
     return jnp.concatenate(pieces)
-
-

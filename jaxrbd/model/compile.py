@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxrbd.errors import ArgumentError, ModelError
 from jaxrbd.model.description import JOINT_SIZES, WORLD, Description, Joint, Pose
-from jaxrbd.model.rotations import quaternion_from_matrix
+from jaxrbd.model.rotations import matrix_from_quaternion, quaternion_from_matrix
 from jaxrbd.model.system import System, Topology
 from jaxrbd.model.validate import validate
 
@@ -37,7 +37,8 @@ def resolve_dtype(dtype):
         raise ArgumentError(f"dtype is {dtype}, expected float32 or float64.")
     if dtype == jnp.float64 and not x64:
         raise ArgumentError(
-            'dtype is float64, but JAX has it switched off. Call jax.config.update("jax_enable_x64", True) first.'
+            "dtype is float64, but JAX has it switched off. "
+            'Call jax.config.update("jax_enable_x64", True) first.'
         )
     return dtype
 
@@ -50,10 +51,18 @@ def set_base(description: Description, base: str | None) -> Description:
         raise ArgumentError(f'base is {base!r}, expected None, "free" or "fixed".')
     old, new = ("fixed", "free") if base == "free" else ("free", "fixed")
     joints, masses = [], _tree_has_mass(description)
+    home = next((k.q for k in description.keyframes if k.name == "home"), None)
+    at = 0
     for j in description.joints:
+        size = JOINT_SIZES.get(j.type, (0, 0))[0]
         if j.parent == WORLD and j.type == old and (new == "fixed" or masses(j.child)):
-            j = replace(j, type=new, lower=-np.inf, upper=np.inf)
+            placement = j.placement
+            if new == "fixed" and home is not None:  # stay where the default pose has it
+                q = np.asarray(home, float)[at : at + size]
+                placement = placement @ Pose(matrix_from_quaternion(q[3:]), q[:3])
+            j = replace(j, type=new, placement=placement, lower=-np.inf, upper=np.inf)
         joints.append(j)
+        at += size
     # keyframes hold q of the old joints; the base pose is not theirs to know
     return description.replace(joints=tuple(joints), keyframes=_rebase_keyframes(description, joints))
 
@@ -137,7 +146,9 @@ class _Compiler:
             todo += [(c, carrier, pose) for c in reversed(children.get(j.child, []))]
         if sum(JOINT_SIZES[j.type][1] for j in self.joints) > _MAX_NODES:
             raise ModelError(
-                description.source, f"more than {_MAX_NODES} degrees of freedom", "Split the model into several."
+                description.source,
+                f"more than {_MAX_NODES} degrees of freedom",
+                "Split the model into several.",
             )
 
     def system(self) -> System:
@@ -145,7 +156,7 @@ class _Compiler:
         nb, nl = len(self.joints), len(self.link_names)
         links = [self.bodies[n] for n in self.link_names]
         frame_of = {n: i for i, n in enumerate(self.link_names)}
-        extra = [fr for fr in d.frames]
+        extra = list(d.frames)
         names = self.link_names + [fr.name for fr in extra]
         bodies, poses = list(self.link_body), list(self.link_pose)
         for fr in extra:
@@ -261,14 +272,13 @@ class _Compiler:
         for j in self.d.joints:
             offsets[j.name] = (at_q, at_v)
             at_q, at_v = at_q + JOINT_SIZES[j.type][0], at_v + JOINT_SIZES[j.type][1]
+        q_slices = [(offsets[j.name][0], JOINT_SIZES[j.type][0]) for j in self.joints]
+        v_slices = [(offsets[j.name][1], JOINT_SIZES[j.type][1]) for j in self.joints]
         rows_q, rows_v = [], []
         for key in self.d.keyframes:
             q, v = np.asarray(key.q, float), np.zeros(at_v) if key.v is None else np.asarray(key.v, float)
-            take = lambda x, k, size: np.concatenate(  # noqa: E731
-                [x[offsets[j.name][k] : offsets[j.name][k] + JOINT_SIZES[j.type][size]] for j in self.joints] or [[]]
-            )
-            rows_q.append(take(q, 0, 0))
-            rows_v.append(take(v, 1, 1))
+            rows_q.append(np.concatenate([q[at : at + size] for at, size in q_slices] or [[]]))
+            rows_v.append(np.concatenate([v[at : at + size] for at, size in v_slices] or [[]]))
         n = len(rows_q)
         return np.array(rows_q).reshape(n, topology.nq), np.array(rows_v).reshape(n, topology.nv)
 
@@ -276,7 +286,7 @@ class _Compiler:
         """Diagonal of M at the neutral pose, and the bodies whose joint moves nothing that has inertia."""
         nb = len(self.joints)
         world = []
-        for j, parent, X in zip(self.joints, self.parents, self.placements):
+        for parent, X in zip(self.parents, self.placements):
             world.append((world[parent] if parent >= 0 else Pose()) @ X)
         spatial = np.zeros((nb, 6, 6))  # about the world's origin, world axes
         for body, pose, link in zip(self.link_body, self.link_pose, links):
@@ -349,5 +359,5 @@ def _columns(joint: Joint, X: Pose) -> np.ndarray:
 def _spatial_inertia(X: Pose, link) -> np.ndarray:
     m, c = link.mass, X.R @ link.com + X.p
     cx = np.array([[0, -c[2], c[1]], [c[2], 0, -c[0]], [-c[1], c[0], 0]])
-    I = X.R @ np.asarray(link.inertia) @ X.R.T - m * cx @ cx  # noqa: E741
+    I = X.R @ np.asarray(link.inertia) @ X.R.T - m * cx @ cx
     return np.block([[I, m * cx], [-m * cx, m * np.eye(3)]])

@@ -38,7 +38,9 @@ def read_description(source: str | os.PathLike, *, package_dirs=()) -> Descripti
     text, name, folder = _read(source)
     root = parse_xml(text, name)
     tag = root.tag.rsplit("}", 1)[-1]
-    package_dirs = [Path(p) for p in ([package_dirs] if isinstance(package_dirs, (str, os.PathLike)) else package_dirs)]
+    package_dirs = [
+        Path(p) for p in ([package_dirs] if isinstance(package_dirs, (str, os.PathLike)) else package_dirs)
+    ]
     if tag == "robot":
         from jaxrbd.model.urdf import read_urdf
 
@@ -62,7 +64,9 @@ def _read(source) -> tuple[str, str, Path | None]:
         remedy = "Check the path; a model can also be passed as its XML text."
         raise ModelError(str(source), "there is no such file", remedy)
     if path.stat().st_size > _MAX_BYTES:
-        raise ModelError(str(source), f"the file is larger than {_MAX_BYTES >> 20} MiB", "This is no robot model.")
+        raise ModelError(
+            str(source), f"the file is larger than {_MAX_BYTES >> 20} MiB", "This is no robot model."
+        )
     try:
         return path.read_bytes().decode("utf-8-sig"), path.name, path.resolve().parent
     except UnicodeDecodeError:

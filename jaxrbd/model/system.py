@@ -223,7 +223,7 @@ class System:
         return replace(self, **changed)
 
     def with_joint(self, name: str, **values) -> System:
-        """Set parameters of one joint by its name: axis, placement leaves, or per-DoF ones such as damping."""
+        """Set parameters of one joint by its name: axis, placement, or per-DoF ones such as damping."""
         i, dofs = find(self.joint_names, name, "joint"), self.v_index(name)
         changed = {}
         for key, value in values.items():

@@ -40,7 +40,7 @@ class Factor(NamedTuple):
     root: ArticulatedInertia  # of the free roots, in their own axes
 
 
-def articulated_step(acc: ArticulatedInertia, I, S: Motion, armature):  # noqa: E741
+def articulated_step(acc: ArticulatedInertia, I, S: Motion, armature):
     """[RBDA] Eq. 7.43-7.47 for one column: IA, then U, D, and what the parent is handed."""
     IA = acc + I.articulated()
     U = IA @ S
@@ -105,7 +105,7 @@ def _forward_dynamics(sys: System, q, v, tau, f_ext):
     c = V.cross(links.S * qd)
     c = c if links.bias is None else c + links.bias
     I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
-    I = I.rotate(links.A.T)  # noqa: E741
+    I = I.rotate(links.A.T)
     pA, pA0 = V.cross_force(I @ V), V0.cross_force(I0 @ V0)
     if f_ext is not None:
         f, f0 = kin.forces_in_links(sys, q, f_ext, links)
@@ -150,7 +150,7 @@ def articulated_factor(sys: System, q) -> Factor:
     I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
 
     def articulate(acc, x):
-        I, R, r, S, armature = x  # noqa: E741
+        I, R, r, S, armature = x
         Ia, G, Dinv = articulated_step(acc, I, S, armature)
         return Ia.rotate(R).from_(r), (G, Dinv)
 

@@ -13,7 +13,7 @@ FRAMES = ("body", "world", "world_aligned")
 
 
 def arguments(sys: System, **arrays):
-    """Arrays with their shapes checked: `q` has nq numbers, everything else nv. Cast to the System's dtype."""
+    """Arrays with shapes checked: `q` has nq numbers, everything else nv; cast to the System's dtype."""
     result = []
     for name, x in arrays.items():
         size, label = (sys.nq, "nq") if name in ("q", "q0", "q1") else (sys.nv, "nv")
@@ -27,7 +27,9 @@ def array(name: str, x, shape: tuple[int, ...], expected: str, dtype):
     try:
         x = jnp.asarray(x)
     except TypeError as error:
-        raise ArgumentError(f"{name} cannot be read as an array ({error}), expected shape {expected}.") from None
+        raise ArgumentError(
+            f"{name} cannot be read as an array ({error}), expected shape {expected}."
+        ) from None
     if x.shape != shape:
         remedy = ""
         if len(x.shape) == len(shape) + 1 and x.shape[1:] == shape:
@@ -36,9 +38,17 @@ def array(name: str, x, shape: tuple[int, ...], expected: str, dtype):
             remedy = " Note that nq and nv differ when the model has free or spherical joints."
         raise ArgumentError(f"{name} has shape {x.shape}, expected {expected}.{remedy}")
     if not (jnp.issubdtype(x.dtype, jnp.floating) or jnp.issubdtype(x.dtype, jnp.integer)):
-        raise ArgumentError(f"{name} has dtype {x.dtype}, expected {jnp.dtype(dtype).name}. Convert it first.")
-    if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype != dtype and x.dtype not in (jnp.float32, jnp.float64):
-        raise ArgumentError(f"{name} has dtype {x.dtype}, expected {jnp.dtype(dtype).name}. Convert it first.")
+        raise ArgumentError(
+            f"{name} has dtype {x.dtype}, expected {jnp.dtype(dtype).name}. Convert it first."
+        )
+    if (
+        jnp.issubdtype(x.dtype, jnp.floating)
+        and x.dtype != dtype
+        and x.dtype not in (jnp.float32, jnp.float64)
+    ):
+        raise ArgumentError(
+            f"{name} has dtype {x.dtype}, expected {jnp.dtype(dtype).name}. Convert it first."
+        )
     if x.dtype == jnp.float64 and dtype == jnp.float32:
         raise ArgumentError(
             f"{name} has dtype float64, but the System is float32. "
@@ -69,8 +79,8 @@ def require_mass(sys: System, caller: str) -> None:
     if bad:
         names = ", ".join(bad[:6]) + (f" and {len(bad) - 6} more" if len(bad) > 6 else "")
         raise ArgumentError(
-            f"{caller}: the mass matrix of {sys.name!r} is singular: {names} move(s) on a joint without any "
-            "inertia behind it. Give these links mass and inertia in the model, give their joints an armature, "
+            f"{caller}: the mass matrix of {sys.name!r} is singular: {names} move(s) on a joint without "
+            "inertia behind it. Give these links mass and inertia, or their joints an armature, "
             "or lock the joints with lock_joints. Inverse dynamics works as it is."
         )
 
@@ -90,7 +100,9 @@ def check(sys: System, q, v=None, tol: float | None = None) -> None:
             raise ArgumentError(f"{name} has shape {x.shape}, expected (..., {size}).")
         if not np.isfinite(x).all():
             where = np.argwhere(~np.isfinite(x))[0]
-            raise ArgumentError(f"{name}{tuple(where.tolist())} is {x[tuple(where)]}, expected finite numbers.")
+            raise ArgumentError(
+                f"{name}{tuple(where.tolist())} is {x[tuple(where)]}, expected finite numbers."
+            )
     q = np.asarray(q, float)
     tol = tol or (1e-4 if sys.dtype == jnp.float32 else 1e-8)
     for joint, kind in zip(sys.joint_names, sys.joint_types):

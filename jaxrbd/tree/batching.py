@@ -36,7 +36,7 @@ def kernel(single=None, small: int = 1):
 
         one = single or plain
 
-        @functools.lru_cache(maxsize=None)
+        @functools.cache
         def batched(mask: tuple[bool, ...], treedef):
             """The kernel on flat leaves, batched along axis 0 where the mask says so."""
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.model.system import System, Topology
-from jaxrbd.tree.arguments import array, arguments, require_mass
+from jaxrbd.tree.arguments import arguments, array, require_mass
 from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import _mass_entries, ancestor_pairs, fill_matrix
 from jaxrbd.tree.scan import visit_dofs
@@ -54,13 +54,17 @@ def _factor(sys: System, q):
     anc, depth = _paths(t)
     M = fill_matrix(sys, _mass_entries.batch_last(sys, q))
     M = jnp.concatenate([M, jnp.zeros_like(M[:, :1])], 1)
-    H = jnp.concatenate([M[np.arange(t.nv)[:, None], anc], jnp.zeros((1, anc.shape[1]) + M.shape[2:], M.dtype)])
+    H = jnp.concatenate(
+        [M[np.arange(t.nv)[:, None], anc], jnp.zeros((1, anc.shape[1]) + M.shape[2:], M.dtype)]
+    )
 
     def eliminate(H, k, anc_k, depth_k):
         row = H[k]
         row = row / jnp.sqrt(row[depth_k])
         above = jnp.where((jnp.arange(row.shape[0]) < depth_k)[:, None], row, 0)
-        H = H.at[anc_k].add(-above[:, None] * above[None])  # rows of ancestors; entries past their depth are unused
+        H = H.at[anc_k].add(
+            -above[:, None] * above[None]
+        )  # rows of ancestors; entries past their depth are unused
         return H.at[k].set(row)
 
     H = visit_dofs(eliminate, H, anc, depth, inward=True)

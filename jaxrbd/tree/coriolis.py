@@ -31,9 +31,9 @@ def coriolis_matrix(sys: System, q, v):
 def _coriolis(sys: System, q, v):
     t, nodes = sys.topology, nodes_of(sys.topology)
     joints, roots, _, R, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
-    R_all, p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
+    p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None)).p
     at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
-    I = kin.join(*kin.broadcast((at_nodes.rotate(R), at_roots.rotate(roots.R)), q)).from_(p_all)  # noqa: E741
+    I = kin.join(*kin.broadcast((at_nodes.rotate(R), at_roots.rotate(roots.R)), q)).from_(p_all)
     V_all = kin.join(V, kin.broadcast(roots.V, q)).at(Vec3(*(-x for x in p_all)))  # about the root's origin
 
     # 6x6 matrices as arrays (rows, 6, 6, B): this algorithm is for analysis, not for speed
@@ -75,7 +75,7 @@ def _column_velocities(sys: System, V_all: Motion) -> Motion:
     """The velocity with which each column moves: its node's, or the body's for spherical and free joints."""
     t, nodes = sys.topology, nodes_of(sys.topology)
     rows = []
-    for d, s in enumerate(nodes.slot_of_dof):
+    for s in nodes.slot_of_dof:
         if s >= nodes.size:
             rows.append(nodes.size + 1 + (s - nodes.size) // 6)
             continue

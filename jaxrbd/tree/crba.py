@@ -130,7 +130,7 @@ def composites(sys: System, q):
     at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
 
     def compose(acc, x):
-        I, r, S = x  # noqa: E741
+        I, r, S = x
         Ic = acc + I
         return Ic.from_(r), Ic @ S
 
@@ -166,7 +166,7 @@ def _mass_entries(sys: System, q):
         at_root = F.from_(p).rotate(kin.take(roots.R, nodes.root).T)
         parts += [*at_root.ang, *at_root.lin]
     if len(nodes.root_bodies):
-        I = kin.take(Ic0.rotate(roots.R.T), slice(1, None)).articulated()  # noqa: E741
+        I = kin.take(Ic0.rotate(roots.R.T), slice(1, None)).articulated()
         A, B, C = I.A.full(), I.B, I.C.full()
         rows = [[*A[k], *B[k]] for k in range(3)] + [[*(B[n][k] for n in range(3)), *C[k]] for k in range(3)]
         for k in range(6):

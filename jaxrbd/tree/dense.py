@@ -17,12 +17,12 @@ from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.crba import ancestor_pairs
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.spatial import stack
+from jaxrbd.tree.spatial import ZERO3, Force, Inertia, Mat3, Motion, Sym3, Vec3, stack, vec3
 
 
 @lru_cache(maxsize=512)
 def _masks(t: Topology):
-    """Ancestor tables for doubling, (body, dof) and (dof, dof) masks, and row indices."""
+    """Ancestor tables for doubling; who moves each column and each body; ancestors; rows of the columns."""
     nodes = nodes_of(t)
     N, nr = nodes.size, nodes.nroots
     end = N + nr  # the row of the identity, parent of every root
@@ -41,119 +41,100 @@ def _masks(t: Topology):
             dof_dof[t.v_starts[b] : t.v_starts[b + 1]] = body_dof[b]
     slot = nodes.slot_of_dof
     dof_row = np.where(slot < N, slot, N + 1 + (slot - N) // 6).astype(int)
-    return jumps, body_dof, dof_dof, above, dof_row
+    who = np.concatenate([dof_dof, body_dof])
+    return jumps, who, above, dof_row
 
 
 def forward_dynamics_dense(sys: System, q, v, tau, f_ext):
     """a = M^-1 (tau - b), unbatched; arguments as in `forward_dynamics`."""
     t, nodes = sys.topology, nodes_of(sys.topology)
-    jumps, body_dof, dof_dof, above, dof_row = _masks(t)
-    dtype = q.dtype
-    R, p, s, slide, turn = _columns(sys, q, jumps)
+    jumps, who, above, dof_row = _masks(t)
+    who, nv = jnp.asarray(who, q.dtype), t.nv
+    X, axis, turn, slide = _poses(sys, q, jumps)
 
-    # columns about the root's origin (angular first), one row per degree of freedom
-    where = p[dof_row]
-    ang, lin = s * turn, s * slide
-    S = jnp.concatenate([ang, lin + jnp.cross(where, ang)], 1)
+    # columns about the root's origin, then velocities of columns and bodies, then bias accelerations
+    R, p = _split_pose(X[dof_row])
+    s = R @ vec3(axis)
+    S = _rows(Motion(s * turn, s * slide).at(-p))
     Sv = S * v[:, None]
-    T, Tdd = jnp.asarray(body_dof, dtype), jnp.asarray(dof_dof, dtype)
-    V_d, V = Tdd @ Sv, T @ Sv
-    c = _cross(V_d, Sv)
-    A = T @ c
+    V = who @ Sv
+    A = who[nv:] @ _rows(_motion(V[:nv]).cross(_motion(Sv)))
 
-    # bodies: inertia about the body's own origin in world axes, everything else about the root's origin
-    m, h, I = _world_inertias(sys, R[nodes.body_slot])  # noqa: E741
-    x = p[nodes.body_slot]
-    Vb, Ab = _shift(V, x), _shift(A, x)
-    Ab = Ab.at[:, 3:].add(-sys.gravity) if t.nb else Ab
-    momentum = _apply(m, h, I, Vb)
-    f = _apply(m, h, I, Ab) + _cross_force(Vb, momentum)
+    # inertias in world axes about the bodies' own origins; forces and composites about the root's origin
+    R, x = _split_pose(X[nodes.body_slot])
+    I = _inertia(_rows(_body_inertias(sys).rotate(R)))
+    V, A = _motion(V[nv:]).at(x), _motion(A).at(x)
+    A = Motion(A.ang, A.lin - Vec3(*sys.gravity))
+    f = I @ A + V.cross_force(I @ V)
     if f_ext is not None:
+        fx = Force(vec3(f_ext[:, :3]), vec3(f_ext[:, 3:]))
         if t.has_offsets:
-            arm = jnp.einsum("bij,bj->bi", R[nodes.body_slot], sys.frame_position[np.array(t.body_frames)])
-            f_ext = f_ext.at[:, :3].add(jnp.cross(arm, f_ext[:, 3:]))
-        f = f - f_ext
-    f_root = jnp.concatenate([f[:, :3] + jnp.cross(x, f[:, 3:]), f[:, 3:]], 1)
-    b = jnp.sum(S * (T.T @ f_root), 1)
+            fx = fx.from_(R @ vec3(sys.frame_position[np.array(t.body_frames)]))
+        f = f - fx
+    b = jnp.sum(S * (who[nv:].T @ _rows(f.from_(x))), 1)
+    Ic = _inertia(who[nv:].T @ _rows(I.from_(x)))
 
-    # composites about each column's own origin: M_ij = S_i · Ic_j S_j for ancestors i of j
-    h_root = h + m[:, None] * x
-    I_root = I + _parallel(m, h, x)
-    packed = T.T @ jnp.concatenate([m[:, None], h_root, I_root.reshape(-1, 9)], 1)
-    mc, hc, Ic = packed[:, 0], packed[:, 1:4], packed[:, 4:].reshape(-1, 3, 3)
-    F = _apply(mc, hc, Ic, S)
-    lower = (F @ S.T) * jnp.asarray(above, dtype)
-    M = lower + lower.T - jnp.diag(jnp.diagonal(lower)) + jnp.diag(sys.armature)
-    factor = jax.scipy.linalg.cho_factor(M, lower=True)
-    return jax.scipy.linalg.cho_solve(factor, tau - b)
+    # M_ij = S_i · Ic_j S_j for the ancestors i of j, and its mirror image
+    P = _rows(Ic @ _motion(S)) @ S.T
+    M = P * jnp.asarray(above, q.dtype) + P.T * jnp.asarray((above - np.eye(nv)).T, q.dtype)
+    L = jax.lax.linalg.cholesky(M + jnp.diag(sys.armature), symmetrize_input=False)
+    y = jax.lax.linalg.triangular_solve(L, (tau - b)[:, None], left_side=True, lower=True)
+    return jax.lax.linalg.triangular_solve(L, y, left_side=True, lower=True, transpose_a=True)[:, 0]
 
 
-def _columns(sys: System, q, jumps):
-    """World rotations and positions (from the root's origin) of all rows, and axes per degree of freedom."""
-    t, nodes = sys.topology, nodes_of(sys.topology)
+def _poses(sys: System, q, jumps):
+    """World poses (rows, 3, 4), positions from the root's origin; axis, turn and slide of every column."""
+    nodes = nodes_of(sys.topology)
     last = jax.tree.map(lambda x: x[..., None], sys)
     q = q[:, None]
     joints, roots = kin.joint_transforms(last, q), kin.root_states(last, q)
     like = q[:1] + jnp.zeros((nodes.size, 1), q.dtype)
-    mat = lambda R, like: jnp.stack([stack(row, 1, like)[..., 0] for row in R], 1)  # noqa: E731
-    eye, zero = jnp.eye(3, dtype=q.dtype)[None], jnp.zeros((nodes.nroots + 1, 3), q.dtype)
-    R = jnp.concatenate([mat(joints.R, like), mat(roots.R, roots.R.a.x), eye])
-    p = jnp.concatenate([stack(joints.p, 1, like)[..., 0], zero])
-    for jump in jumps:
-        Rj = R[jump]
-        p = p[jump] + jnp.sum(Rj * p[:, None], 2)
-        R = jnp.sum(Rj[:, :, :, None] * R[:, None], 2)
+    pose = lambda R, p, like: jnp.stack(  # noqa: E731
+        [stack([*row, x], 1, like)[..., 0] for row, x in zip(R, p)], 1
+    )
+    identity = jnp.asarray(np.eye(3, 4)[None], q.dtype)
+    X = jnp.concatenate([pose(joints.R, joints.p, like), pose(roots.R, ZERO3, roots.R.a.x), identity])
+    last_row = jnp.asarray([[[0.0, 0, 0, 1]]], q.dtype)
+    for jump in jumps:  # pointer doubling: X of the ancestor reached so far, times X
+        up = X[jump]
+        X = jnp.sum(up[:, :, :3, None] * X[:, None], 2) + up[:, :, 3:] * last_row
+
     dof = nodes.slot_of_dof
-    live = np.where(dof < nodes.size, dof, 0)
-    is_root = dof >= nodes.size
-    axis_rows = stack(joints.axis, 1, joints.axis.x)[..., 0]
-    axis = axis_rows[live] if nodes.size else jnp.zeros((t.nv, 3), q.dtype)
+    is_root, slot = dof >= nodes.size, np.where(dof < nodes.size, dof, 0)
     column = np.where(is_root, (dof - nodes.size) % 6, 0)
-    if is_root.any():
-        axis = jnp.where(is_root[:, None], jnp.asarray(np.eye(3)[column % 3], q.dtype), axis)
-    rows = np.where(is_root, nodes.size + 1 + (dof - nodes.size) // 6, dof)
-    s = jnp.sum(R[rows] * axis[:, None], 2)
-    per_node = lambda x: jnp.broadcast_to(jnp.asarray(x, q.dtype), (max(nodes.size, 1), 1))[live]  # noqa: E731
-    turn = jnp.where(is_root[:, None], (column < 3)[:, None], per_node(joints.turn))
-    slide = jnp.where(is_root[:, None], (column >= 3)[:, None], per_node(joints.slide))
-    return R, p, s, slide, turn
+    per_node = lambda x: jnp.broadcast_to(jnp.asarray(x, q.dtype), (max(nodes.size, 1), 1))[slot, 0]  # noqa: E731
+    turn = jnp.where(is_root, column < 3, per_node(joints.turn))
+    slide = jnp.where(is_root, column >= 3, per_node(joints.slide))
+    axis = stack(joints.axis, 1, like + 0 * joints.axis.x)[..., 0]
+    axis = axis[slot] if nodes.size else jnp.zeros((len(dof), 3), q.dtype)
+    return X, jnp.where(is_root[:, None], np.eye(3)[column % 3], axis), turn, slide
 
 
-def _world_inertias(sys: System, R):
+def _body_inertias(sys: System) -> Inertia:
     last = jax.tree.map(lambda x: x[..., None], sys)
-    I = kin.take(kin.body_inertias(last), slice(0, sys.topology.nb))  # noqa: E741
-    m, h, full = I.mass[:, 0], stack(I.h, 1, I.mass)[..., 0], I.I.full()
-    J = jnp.stack([stack(row, 1, I.mass)[..., 0] for row in full], 1)
-    h = jnp.sum(R * h[:, None], 2)
-    RJ = jnp.sum(R[:, :, :, None] * J[:, None], 2)
-    return m, h, jnp.sum(RJ[:, :, None] * R[:, None], 3)
+    return jax.tree.map(lambda x: x[: sys.nb, 0], kin.body_inertias(last))
 
 
-def _parallel(m, h, x):
-    """What the rotational inertia gains when moved to an origin displaced by -x."""
-    h2 = h + m[:, None] * x
-    outer = h[:, :, None] * x[:, None] + x[:, :, None] * h2[:, None]
-    trace = jnp.sum(h * x + x * h2, 1)
-    return trace[:, None, None] * jnp.eye(3, dtype=m.dtype) - outer
-
-
-def _apply(m, h, I, V):  # noqa: E741
-    """I V for rows of twists."""
-    w, u = V[:, :3], V[:, 3:]
-    return jnp.concatenate([jnp.sum(I * w[:, None], 2) + jnp.cross(h, u), m[:, None] * u - jnp.cross(h, w)], 1)
-
-
-def _shift(V, x):
-    return jnp.concatenate([V[:, :3], V[:, 3:] + jnp.cross(V[:, :3], x)], 1)
-
-
-def _cross(a, b):
-    return jnp.concatenate(
-        [jnp.cross(a[:, :3], b[:, :3]), jnp.cross(a[:, :3], b[:, 3:]) + jnp.cross(a[:, 3:], b[:, :3])], 1
+def _split_pose(X) -> tuple[Mat3, Vec3]:
+    return Mat3(*(Vec3(*(X[:, i, j] for j in range(3))) for i in range(3))), Vec3(
+        *(X[:, i, 3] for i in range(3))
     )
 
 
-def _cross_force(a, f):
-    return jnp.concatenate(
-        [jnp.cross(a[:, :3], f[:, :3]) + jnp.cross(a[:, 3:], f[:, 3:]), jnp.cross(a[:, :3], f[:, 3:])], 1
-    )
+def _motion(x) -> Motion:
+    return Motion(vec3(x[:, :3]), vec3(x[:, 3:]))
+
+
+def _inertia(x) -> Inertia:
+    return Inertia(x[:, 0], vec3(x[:, 1:4]), Sym3(*(x[:, k] for k in range(4, 10))))
+
+
+def _rows(tree, groups: int = 2):
+    """Components side by side: one row per body or column, as a matrix product or a second use wants it.
+
+    Stacked in two levels: XLA's CPU compiler gives a concatenation of many operands a kernel per operand.
+    """
+    leaves = jnp.broadcast_arrays(*jax.tree.leaves(tree))
+    k = len(leaves) // groups
+    parts = [jnp.stack(leaves[i * k : (i + 1) * k], 1) for i in range(groups)]
+    return jnp.stack(parts, 1).reshape(len(leaves[0]), -1)

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.arguments import array, arguments, frame_index, reference_frame
+from jaxrbd.tree.arguments import arguments, array, frame_index, reference_frame
 from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import ancestor_pairs, columns_by_dof
 from jaxrbd.tree.nodes import nodes_of
@@ -144,7 +144,7 @@ def _frame_in_tree(sys: System, frame: int, R_all: Mat3, p_all: Vec3):
 def _jacobian(frame: int, reference: str, sys: System, q):
     joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)
     R_all, p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
-    slot, root, R, p, _ = _frame_in_tree(sys, frame, R_all, p_all)
+    _, root, R, p, _ = _frame_in_tree(sys, frame, R_all, p_all)
     N = nodes_of(sys.topology).size
     S = kin.column(joints, kin.take(R_all, slice(0, N)))
     S, origin = columns_by_dof(sys, S, kin.take(p_all, slice(0, N)), roots)
@@ -163,7 +163,6 @@ def _motion(frame: int, reference: str, sys: System, q, v, a):
     """Velocity and its derivative J a + J̇v of one frame."""
     still = jnp.zeros((3, 1), q.dtype)
     _, roots, A0, R, V, A, r = kin.motion_pass(sys, q, v, a, still)
-    nodes = nodes_of(sys.topology)
     zero3 = jax.tree.map(jnp.zeros_like, roots.p)
     R_all, V_all, A_all = kin.join((R, V, A), kin.broadcast((roots.R, roots.V, A0), q))
     if reference == "world":

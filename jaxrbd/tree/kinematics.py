@@ -230,7 +230,7 @@ def body_inertias(sys: System) -> Inertia:
     R = rotation_from_quaternion(*(sys.frame_quaternion[:n, k] for k in range(4)))
     r = vec3(sys.frame_position[:n])
     m, c = sys.mass, vec3(sys.com)
-    I = Sym3(*(sys.inertia[:, k] for k in range(6)))  # noqa: E741
+    I = Sym3(*(sys.inertia[:, k] for k in range(6)))
     # about the link's centre of mass, in body axes; then moved to the body's origin
     about_com = Inertia(m, ZERO3, R.congruence(I))
     linkwise = about_com.from_(r + R @ c)
@@ -321,7 +321,14 @@ def _axes(sys: System, nodes: Nodes) -> Vec3:
     eye = np.eye(3)
     # planar joints slide along axis2 made orthogonal to the axis; universal ones turn about axis2 itself
     rows = [
-        jnp.concatenate([a[k], unit(b)[k], unit(normal)[k], jnp.broadcast_to(_column(eye[k], a[k].dtype), (3,) + a[k].shape[1:])])
+        jnp.concatenate(
+            [
+                a[k],
+                unit(b)[k],
+                unit(normal)[k],
+                jnp.broadcast_to(_column(eye[k], a[k].dtype), (3,) + a[k].shape[1:]),
+            ]
+        )
         for k in range(3)
     ]
     index = np.where(nodes.axis < 3, nodes.axis * nb + nodes.body, 3 * nb + nodes.axis - 3)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.model.system import System, Topology
-from jaxrbd.tree.arguments import array, arguments
+from jaxrbd.tree.arguments import arguments, array
 
 
 @lru_cache(maxsize=512)

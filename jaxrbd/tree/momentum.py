@@ -70,7 +70,9 @@ def centroidal_momentum_matrix(sys: System, q):
 
 def _world_inertias(sys: System, R, roots):
     at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
-    return kin.join(*kin.broadcast((at_nodes.rotate(R), at_roots.rotate(roots.R)), R.a.x if R.a.x.size else roots.p.x))
+    return kin.join(
+        *kin.broadcast((at_nodes.rotate(R), at_roots.rotate(roots.R)), R.a.x if R.a.x.size else roots.p.x)
+    )
 
 
 def _root_offsets(sys: System, roots):
@@ -91,7 +93,9 @@ def _positions(sys: System, p, roots):
 def _kinetic_energy(sys: System, q, v):
     _, roots, _, R, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
     at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
-    twice = jnp.sum(V.dot(at_nodes.rotate(R) @ V), 0) + jnp.sum(roots.V.dot(at_roots.rotate(roots.R) @ roots.V), 0)
+    twice = jnp.sum(V.dot(at_nodes.rotate(R) @ V), 0) + jnp.sum(
+        roots.V.dot(at_roots.rotate(roots.R) @ roots.V), 0
+    )
     return 0.5 * (twice + jnp.sum(sys.armature * v * v, 0))
 
 
@@ -101,7 +105,7 @@ def _mass_moment(sys: System, q):
     joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)
     R, p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
     nodes = nodes_of(sys.topology)
-    I = _world_inertias(sys, kin.take(R, slice(0, nodes.size)), roots)  # noqa: E741
+    I = _world_inertias(sys, kin.take(R, slice(0, nodes.size)), roots)
     x, reference = _positions(sys, p, roots)
     moment = I.h + x * I.mass
     mass = jnp.sum(I.mass, 0)
@@ -114,7 +118,7 @@ def _momentum(sys: System, q, v):
     _, roots, _, R, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
     joints = kin.joint_transforms(sys, q)
     p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None)).p
-    I = _world_inertias(sys, R, roots)  # noqa: E741
+    I = _world_inertias(sys, R, roots)
     x, _ = _positions(sys, p, roots)
     h = I @ kin.join(V, kin.broadcast(roots.V, q))
     com = _com(I, x)
@@ -122,7 +126,7 @@ def _momentum(sys: System, q, v):
     return stack([*total.ang, *total.lin], 0, total.ang.x)
 
 
-def _com(I, x: Vec3) -> Vec3:  # noqa: E741
+def _com(I, x: Vec3) -> Vec3:
     mass = jnp.sum(I.mass, 0)
     return Vec3(*(jnp.sum(m, 0) / mass for m in I.h + x * I.mass))
 
@@ -132,14 +136,15 @@ def _momentum_matrix(sys: System, q):
     nodes = nodes_of(sys.topology)
     joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)
     R, p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
-    I = _world_inertias(sys, kin.take(R, slice(0, nodes.size)), roots)  # noqa: E741
+    I = _world_inertias(sys, kin.take(R, slice(0, nodes.size)), roots)
     x, _ = _positions(sys, p, roots)
     com = _com(I, x)
     # the momentum that each column gives to its subtree, carried to the centre of mass
     F, origin = composite_columns(sys, q)
-    root_of_dof = [int(nodes.root[s]) if s < nodes.size else (int(s) - nodes.size) // 6 + 1 for s in nodes.slot_of_dof]
+    root_of_dof = [
+        int(nodes.root[s]) if s < nodes.size else (int(s) - nodes.size) // 6 + 1 for s in nodes.slot_of_dof
+    ]
     offsets, _ = _root_offsets(sys, roots)
     where = origin + kin.take(offsets, np.array(root_of_dof)) if root_of_dof else origin
     F = F.from_(where - Vec3(*(c[None] for c in com)))
     return stack([*F.ang, *F.lin], 0, F.ang.x + 0 * F.lin.x)
-

@@ -171,6 +171,7 @@ def _pack(parents: np.ndarray, width: int):
         if children[p]:
             previous[i] = children[p][-1]
         children[p].append(i)
+
     def followers(i):  # what may start once i is done
         return children[i][-1:] + [int(k) for k in previous[i : i + 1] if k >= 0]
 

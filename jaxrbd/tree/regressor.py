@@ -47,7 +47,7 @@ def potential_energy_regressor(sys: System, q):
 
 @kernel()
 def _parameters(sys: System):
-    I = kin.take(kin.body_inertias(sys), slice(0, sys.topology.nb))  # noqa: E741
+    I = kin.take(kin.body_inertias(sys), slice(0, sys.topology.nb))
     rows = jnp.stack(jnp.broadcast_arrays(I.mass, *I.h, *I.I), 1)
     return rows.reshape((-1,) + rows.shape[2:])
 
@@ -101,7 +101,7 @@ def _torque_regressor(sys: System, q, v, a):
 
 @kernel()
 def _energy_regressors(sys: System, q, v):
-    joints, roots, _, R, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
+    joints, roots, _, _, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
     nodes = nodes_of(sys.topology)
     R_all, p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
     p_all = p_all + kin.take(roots.p, np.concatenate([nodes.root, np.arange(nodes.nroots)]).astype(int))

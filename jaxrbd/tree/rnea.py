@@ -60,7 +60,7 @@ def _inverse_dynamics(sys: System, q, v, a, f_ext):
 
     # Newton-Euler, every body at once
     I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
-    I = I.rotate(links.A.T)  # noqa: E741
+    I = I.rotate(links.A.T)
     f, f0 = I @ A + V.cross_force(I @ V), I0 @ A0 + V0.cross_force(I0 @ V0)
     if f_ext is not None:
         fx, fx0 = kin.forces_in_links(sys, q, f_ext, links)

@@ -218,7 +218,7 @@ class Inertia(NamedTuple):
 
     mass: Scalar
     h: Vec3
-    I: Sym3  # noqa: E741
+    I: Sym3
 
     def __add__(self, o):
         return Inertia(_add(self.mass, o.mass), self.h + o.h, self.I + o.I)

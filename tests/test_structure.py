@@ -1,0 +1,42 @@
+"""The package keeps its shape: imports point downwards only."""
+
+import ast
+from pathlib import Path
+
+import jaxrbd
+
+ROOT = Path(jaxrbd.__file__).parent
+# each layer may import itself and the ones before it
+LAYERS = [
+    ("errors",),
+    ("model",),
+    ("tree",),
+    ("solution", "forces", "ik_targets", "ik"),
+    ("integrators",),
+    ("simulate", "devices"),
+    ("demo", "commands", "cli", "__main__"),
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+
+
+def imported(path: Path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("jaxrbd."):
+            yield node.module.split(".")[1]
+
+
+def test_imports_point_downwards():
+    wrong = []
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts == ("__init__",):
+            continue
+        for target in imported(path):
+            if RANK[target] > RANK[parts[0]]:
+                wrong.append(f"{'/'.join(parts)} imports {target}")
+    assert not wrong, wrong
+
+
+def test_every_module_belongs_to_a_layer():
+    names = {p.stem for p in ROOT.iterdir() if p.suffix == ".py" or (p.is_dir() and (p / "__init__.py").exists())}
+    assert names - {"__init__", "__pycache__"} <= set(RANK) | {"model", "tree"}
