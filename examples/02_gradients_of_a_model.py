@@ -24,6 +24,8 @@ for name, mass, slope in zip(sys.link_names, sys.mass, gradient.mass):
 torque = shoulder_torque(sys)
 by_mass = jnp.dot(gradient.mass, sys.mass)
 by_gravity = jnp.dot(gradient.gravity, sys.gravity)
-print(f"torque {float(torque):.4f}, from masses {float(by_mass):.4f}, from gravity {float(by_gravity):.4f} N m")
+print(
+    f"torque {float(torque):.4f}, from masses {float(by_mass):.4f}, from gravity {float(by_gravity):.4f} N m"
+)
 assert abs(float(by_mass - torque)) < 1e-3
 assert abs(float(by_gravity - torque)) < 1e-3

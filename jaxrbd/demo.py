@@ -34,7 +34,7 @@ def run(out: Path, quick: bool = False) -> int:
     import matplotlib  # noqa: F401  fail before the work, not after it
 
     started = time.perf_counter()
-    configure_cpu()
+    configure_cpu(fusion=False)  # gradients are taken here, and XLA's fusion pass may abort on their scatters
     jax.config.update("jax_enable_x64", True)  # for the energy check; the rest asks for float32
     fall = batch_of_arms(*((512, 200) if quick else (4096, 500)))
     reach = reach_target(30 if quick else 150)

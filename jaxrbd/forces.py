@@ -96,7 +96,7 @@ def applied_force(sys: System, q, v, u):
     if u is None:
         return jnp.zeros(sys.nv, sys.dtype)
     shape = jnp.shape(u)
-    if sys.nu and shape == (sys.nu,):
+    if shape == (sys.nu,):
         return actuator_force(sys, q, v, u)
     if shape == (sys.nv,):
         return jnp.asarray(u, sys.dtype)

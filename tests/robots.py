@@ -245,16 +245,17 @@ class Twin:
         for frame, reference in REFERENCE_FRAMES.items():
             out[f"{name} jacobian {frame}"] = pin.getFrameJacobian(model, data, fid, reference)[SWAP] @ T
         pin.forwardKinematics(model, data, q, v, a)
+        # d/dt of (omega, velocity of the frame's origin) is the classical acceleration
+        accelerations = dict.fromkeys(REFERENCE_FRAMES, pin.getFrameAcceleration)
+        accelerations["world_aligned"] = pin.getFrameClassicalAcceleration
         for frame, reference in REFERENCE_FRAMES.items():
             out[f"{name} velocity {frame}"] = pin.getFrameVelocity(model, data, fid, reference).vector[SWAP]
-            spatial = pin.getFrameAcceleration(model, data, fid, reference)
-            out[f"{name} acceleration {frame}"] = spatial.vector[SWAP]
+            acceleration = accelerations[frame](model, data, fid, reference)
+            out[f"{name} acceleration {frame}"] = acceleration.vector[SWAP]
         pin.forwardKinematics(model, data, q, v, drift)  # so that our own acceleration is zero
         for frame, reference in REFERENCE_FRAMES.items():
-            # d/dt of (omega, velocity of the frame's origin) is the classical acceleration
-            of_point = frame == "world_aligned"
-            acceleration = pin.getFrameClassicalAcceleration if of_point else pin.getFrameAcceleration
-            out[f"{name} jacobian_dot_v {frame}"] = acceleration(model, data, fid, reference).vector[SWAP]
+            drifting = accelerations[frame](model, data, fid, reference)
+            out[f"{name} jacobian_dot_v {frame}"] = drifting.vector[SWAP]
         return out
 
 

@@ -36,9 +36,7 @@ def test_order_of_convergence_on_the_manifold(spinning, integrator, order):
             lambda: jax.lax.fori_loop(0, 200, lambda _, s: rbd.step(sys, s, None, rbd.RK4(0.001)), start)
         )
         exact = fine()
-    error = [
-        float(jnp.linalg.norm(rbd.difference(sys, exact.q, end(0.2 / n, n).q))) for n in (20, 40, 80)
-    ]
+    error = [float(jnp.linalg.norm(rbd.difference(sys, exact.q, end(0.2 / n, n).q))) for n in (20, 40, 80)]
     slopes = np.log2(np.array(error[:-1]) / error[1:])
     np.testing.assert_allclose(slopes, order, atol=0.15)
 
@@ -86,13 +84,17 @@ def test_damped_pendulum_follows_the_closed_form():
     path = jax.jit(lambda: rbd.rollout(sys, start, None, rbd.RK4(1e-3), steps=2000))()
     w, g = np.sqrt(k / inertia - (d / (2 * inertia)) ** 2), d / (2 * inertia)
     t = 1e-3 * np.arange(1, 2001)
-    np.testing.assert_allclose(path.q[:, 0], 0.3 * np.exp(-g * t) * (np.cos(w * t) + g / w * np.sin(w * t)), atol=1e-10)
+    np.testing.assert_allclose(
+        path.q[:, 0], 0.3 * np.exp(-g * t) * (np.cos(w * t) + g / w * np.sin(w * t)), atol=1e-10
+    )
 
 
 def actuated():
     b = rbd.Builder("servo", gravity=(0, 0, 0))
     b.body("rod", mass=1.0, com=(0.5, 0, 0), inertia=(0.1, 0.1, 0.1))
-    b.joint("hinge", "revolute", parent=None, child="rod", axis=(0, 0, 1), limits=(-1.0, 1.0), effort_limit=5.0)
+    b.joint(
+        "hinge", "revolute", parent=None, child="rod", axis=(0, 0, 1), limits=(-1.0, 1.0), effort_limit=5.0
+    )
     b.actuator("servo", "hinge", kind="position", kp=20.0, kd=4.0)
     return b.build()
 
@@ -101,7 +103,9 @@ def test_position_actuator_settles_within_its_limits():
     sys = actuated()
     assert sys.nu == 1
     start = rbd.State.at_rest(sys)
-    path = jax.jit(lambda u: rbd.rollout(sys, start, u, rbd.SemiImplicitEuler(2e-3)))(jnp.full((3000, 1), 0.7))
+    path = jax.jit(lambda u: rbd.rollout(sys, start, u, rbd.SemiImplicitEuler(2e-3)))(
+        jnp.full((3000, 1), 0.7)
+    )
     np.testing.assert_allclose(path.q[-1], 0.7, atol=1e-6)
     tau = rbd.actuator_force(sys, start.q, start.v, jnp.array([100.0]))
     np.testing.assert_allclose(tau, 5.0)  # clipped to the joint's effort limit

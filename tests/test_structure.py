@@ -38,5 +38,7 @@ def test_imports_point_downwards():
 
 
 def test_every_module_belongs_to_a_layer():
-    names = {p.stem for p in ROOT.iterdir() if p.suffix == ".py" or (p.is_dir() and (p / "__init__.py").exists())}
+    names = {
+        p.stem for p in ROOT.iterdir() if p.suffix == ".py" or (p.is_dir() and (p / "__init__.py").exists())
+    }
     assert names - {"__init__", "__pycache__"} <= set(RANK) | {"model", "tree"}
