@@ -15,9 +15,11 @@ LIMIT = 1e-5
 NAMED = [robots.SOLO12, robots.PANDA, robots.GO2, robots.G1, robots.TALOS]
 
 
+evaluate = jax.jit(jax.vmap(rbd.forward_dynamics, in_axes=(None, 0, 0, 0)))
+
+
 def worst_error(sys, q, v, tau):
     """max over states of |a32 - a64| / |a64|, the reference from the rounded parameters and states."""
-    evaluate = jax.jit(jax.vmap(rbd.forward_dynamics, in_axes=(None, 0, 0, 0)))
     rounded = [jnp.asarray(x, jnp.float32) for x in (q, v, tau)]
     a32 = evaluate(sys, *rounded)
     assert a32.dtype == jnp.float32
@@ -52,12 +54,11 @@ def test_everything_stays_float32():
     """No quantity is silently promoted to float64, although x64 is enabled."""
     sys = robots.load(robots.PANDA, "free", dtype=jnp.float32)
     state = [jnp.asarray(x, jnp.float32) for x in robots.random_states(sys, 1)]
-    reference = robots.quantities(sys.astype(jnp.float64), ["panda_hand"])(
-        *(x.astype(jnp.float64) for x in state)
-    )
-    for key, value in robots.quantities(sys, ["panda_hand"])(*state).items():
+    shapes = jax.eval_shape(robots.quantities(sys, ["panda_hand"]), *state)  # tracing knows the dtypes
+    for key, value in shapes.items():
         assert value.dtype == jnp.float32, key
-        assert robots.relative_error(value, reference[key], 1.0) < 1e-4, key
+    single = jax.eval_shape(lambda *x: rbd.forward_dynamics(sys, *x), *(x[0] for x in state[:3]))
+    assert single.dtype == jnp.float32
     q, dv = state[0][0], state[1][0]
     assert rbd.neutral(sys).dtype == jnp.float32
     assert rbd.integrate(sys, q, dv).dtype == jnp.float32

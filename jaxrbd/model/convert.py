@@ -254,8 +254,8 @@ def _build_maps(topology: Topology, slots: tuple[tuple[int, int, int], ...]) -> 
         q_from[angle] = nq_pin + k
     index = lambda x: np.array(x, int)  # noqa: E731
     cosines, angles = index(circles).reshape(-1, 2).T
-    planar_v, planar_put = index(planar_v).reshape(-1, 3), np.arange(nv)
-    planar_put[planar_v[:, :2]] = nv + np.arange(2 * len(planar_v)).reshape(2, -1).T
+    planar, planar_put = index(planar_v).reshape(-1, 3), np.arange(nv)
+    planar_put[planar[:, :2]] = nv + np.arange(2 * len(planar)).reshape(2, -1).T
     return _PinocchioMaps(
         angles,
         cosines,
@@ -265,7 +265,7 @@ def _build_maps(topology: Topology, slots: tuple[tuple[int, int, int], ...]) -> 
         v_to,
         np.argsort(v_to),
         index(planar_angle),
-        planar_v,
+        planar,
         planar_put,
     )
 

@@ -26,7 +26,7 @@ from jaxrbd.model.system import System, Topology
 from jaxrbd.model.topology_check import check_topology
 
 FORMAT, VERSION = "jaxrbd System", "1"
-_DTYPES = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
+_DTYPES: dict[str, np.dtype] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 _MAX_HEADER, _MAX_FILE = 64 * 2**20, 2**30
 _NO_DIGEST = "0" * 64
 _AGAIN = "Save the System again, or copy the file anew."

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from typing import dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -21,16 +22,17 @@ from jaxrbd.errors import ArgumentError
 from jaxrbd.model.description import JOINT_SIZES
 
 
+def static(**kw):
+    return field(metadata={"static": True}, **kw)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field, static))
 def pytree(cls):
     """Frozen dataclass registered with JAX; fields marked `static()` belong to the tree structure."""
     cls = dataclass(frozen=True, eq=False)(cls)
     static_names = [f.name for f in fields(cls) if f.metadata.get("static")]
     data_names = [f.name for f in fields(cls) if not f.metadata.get("static")]
     return jax.tree_util.register_dataclass(cls, data_fields=data_names, meta_fields=static_names)
-
-
-def static(**kw):
-    return field(metadata={"static": True}, **kw)
 
 
 @dataclass(frozen=True, eq=False)

@@ -107,7 +107,8 @@ def _poses(sys: System, q, jumps):
     slide = jnp.where(is_root, column >= 3, per_node(joints.slide))
     axis = stack(joints.axis, 1, like + 0 * joints.axis.x)[..., 0]
     axis = axis[slot] if nodes.size else jnp.zeros((len(dof), 3), q.dtype)
-    return X, jnp.where(is_root[:, None], np.eye(3)[column % 3], axis), turn, slide
+    own = jnp.asarray(np.eye(3)[column % 3], q.dtype)  # a free root's columns are its own axes
+    return X, jnp.where(is_root[:, None], own, axis), turn, slide
 
 
 def _body_inertias(sys: System) -> Inertia:
