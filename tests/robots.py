@@ -264,12 +264,13 @@ def symmetric(upper):
     return np.triu(upper) + np.triu(upper, 1).T
 
 
-def quantities(sys, frames=(), regressor=True, forward=True, everything=True):
+def quantities(sys, frames=(), regressor=True, forward=True, everything=True, references=None):
     """A function (q, v, a, tau, f_ext) -> dict with our values of what `Twin.reference` has.
 
     Compiling takes seconds per quantity, hence `everything=False`: poses, Jacobians, their drift, RNEA,
-    CRBA and ABA only.
+    CRBA and ABA only; and `references`, the reference frames for Jacobians and drift (all by default).
     """
+    references = references or list(REFERENCE_FRAMES)
 
     def core(q, v, a, tau, f_ext):
         R, p = rbd.forward_kinematics(sys, q)
@@ -283,7 +284,7 @@ def quantities(sys, frames=(), regressor=True, forward=True, everything=True):
         for name in frames:
             R, p = rbd.frame_pose(sys, q, name)
             out[f"{name} pose"] = jax.numpy.column_stack([R, p])
-            for frame in REFERENCE_FRAMES:
+            for frame in references:
                 J = rbd.frame_jacobian(sys, q, name, frame=frame)
                 Jdot_v = rbd.frame_jacobian_dot_v(sys, q, v, name, frame=frame)
                 out[f"{name} jacobian {frame}"], out[f"{name} jacobian_dot_v {frame}"] = J, Jdot_v

@@ -25,7 +25,7 @@ MIXED = (
     "free",
 )
 EPS = np.finfo(np.float64).eps
-SIZES = [1, 8, 200, *(pytest.param(n, marks=pytest.mark.all_robots) for n in (2, 3, 30, 100))]
+SIZES = [8, 200, *(pytest.param(n, marks=pytest.mark.all_robots) for n in (1, 2, 3, 30, 100))]
 
 
 def tree(links):
@@ -234,10 +234,7 @@ def test_frames(links):
             out[f"J v = velocity, {frame}"] = ratio(J @ v - velocity, velocity, one)
             out[f"J' v, {frame}"] = ratio(J_dot @ v - drift, drift, one)
             acceleration = rbd.frame_acceleration(sys, q, v, a, name, frame=frame)
-            # the spatial acceleration lacks omega x velocity of the classical one
-            apart = jnp.concatenate([jnp.zeros(3), jnp.cross(V[:3], V[3:])])
-            spatial = J @ a + drift - (apart if frame == "world_aligned" else 0.0)
-            out[f"acceleration, {frame}"] = ratio(acceleration - spatial, spatial, one)
+            out[f"acceleration, {frame}"] = ratio(acceleration - (J @ a + drift), acceleration, one)
         return out
 
     assert not failures(jax.jit(jax.vmap(residuals))(*states(sys, 3)), 1e-9)

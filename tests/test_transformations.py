@@ -56,7 +56,12 @@ def test_batch_size_does_not_matter(sys, name):
     assert_same(function(sys, *(x[7] for x in batch)), full[7])
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+QUICK = ("forward_dynamics", "inverse_dynamics", "integrate")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.all_robots) for n in FUNCTIONS]
+)
 def test_nested_vmap_and_mixed_axes(sys, name):
     """vmap of vmap, and a batch over some arguments only."""
     batch, function = states(sys, 6), FUNCTIONS[name]
