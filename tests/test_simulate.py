@@ -93,9 +93,9 @@ def actuated():
     b = rbd.Builder("servo", gravity=(0, 0, 0))
     b.body("rod", mass=1.0, com=(0.5, 0, 0), inertia=(0.1, 0.1, 0.1))
     b.joint(
-        "hinge", "revolute", parent=None, child="rod", axis=(0, 0, 1), limits=(-1.0, 1.0), effort_limit=5.0
+        "hinge", "revolute", parent=None, child="rod", axis=(0, 0, 1), limits=(-1.0, 1.0), effort=5.0
     )
-    b.actuator("servo", "hinge", kind="position", kp=20.0, kd=4.0)
+    b.actuator("hinge", kind="position", kp=20.0, kd=4.0)
     return b.build()
 
 
