@@ -92,9 +92,7 @@ def test_damped_pendulum_follows_the_closed_form():
 def actuated():
     b = rbd.Builder("servo", gravity=(0, 0, 0))
     b.body("rod", mass=1.0, com=(0.5, 0, 0), inertia=(0.1, 0.1, 0.1))
-    b.joint(
-        "hinge", "revolute", parent=None, child="rod", axis=(0, 0, 1), limits=(-1.0, 1.0), effort=5.0
-    )
+    b.joint("hinge", "revolute", parent=None, child="rod", axis=(0, 0, 1), limits=(-1.0, 1.0), effort=5.0)
     b.actuator("hinge", kind="position", kp=20.0, kd=4.0)
     return b.build()
 
