@@ -10,6 +10,7 @@ import numpy as np
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree.arguments import arguments, array
+from jaxrbd.tree.sweep import rows
 
 # dry friction is smoothed: friction * tanh(v / _FRICTION_SPEED)
 _FRICTION_SPEED = 1e-2
@@ -30,10 +31,10 @@ def joint_positions(sys: System, q):
     """Scalar coordinate of every degree of freedom, (nv,); spherical and free joints give zero."""
     dofs, coords = _scalar_coordinates(sys.topology)
     if len(dofs) == sys.nv:
-        return q[coords]
+        return rows(q, coords)
     index = np.full(sys.nv, sys.nq)
     index[dofs] = coords
-    return jnp.concatenate([q, jnp.zeros(1, q.dtype)])[index]
+    return rows(jnp.concatenate([q, jnp.zeros(1, q.dtype)]), index)
 
 
 def passive_force(sys: System, q, v):
@@ -74,8 +75,8 @@ def actuator_force(sys: System, q, v, u):
         return jnp.zeros(sys.nv, q.dtype)
     dofs = np.array(sys.topology.actuator_dofs, int)
     u = jnp.clip(u, sys.control_range[:, 0], sys.control_range[:, 1])
-    length = sys.actuator_gear * joint_positions(sys, q)[dofs]
-    speed = sys.actuator_gear * v[dofs]
+    length = sys.actuator_gear * rows(joint_positions(sys, q), dofs)
+    speed = sys.actuator_gear * rows(v, dofs)
     b = sys.actuator_bias
     force = sys.actuator_gain * u + b[:, 0] + b[:, 1] * length + b[:, 2] * speed
     force = sys.actuator_gear * jnp.clip(force, sys.force_range[:, 0], sys.force_range[:, 1])
@@ -88,7 +89,7 @@ def _sum_by_dof(force, dofs, nv):
     most = max([1] + [len(x) for x in lists])
     table = np.array([x + [len(dofs)] * (most - len(x)) for x in lists])
     padded = jnp.concatenate([force, jnp.zeros(1, force.dtype)])
-    return sum(padded[table[:, k]] for k in range(most))
+    return sum(rows(padded, table[:, k]) for k in range(most))
 
 
 def applied_force(sys: System, q, v, u):

@@ -16,9 +16,10 @@ import numpy as np
 from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments, external, require_mass
-from jaxrbd.tree.batching import kernel
+from jaxrbd.tree.batching import Base, kernel, partial_jvp, partial_vjp
 from jaxrbd.tree.dense import forward_dynamics_dense
 from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.rnea import _inverse_dynamics
 from jaxrbd.tree.scan import inward, outward
 from jaxrbd.tree.spatial import (
     ZERO3,
@@ -29,6 +30,7 @@ from jaxrbd.tree.spatial import (
     Sym3,
     Vec3,
 )
+from jaxrbd.tree.sweep import rows
 
 
 class Factor(NamedTuple):
@@ -86,12 +88,12 @@ def mass_matrix_inverse(sys: System, q):
     return _mass_matrix_inverse(sys, q)
 
 
-@kernel(single=forward_dynamics_dense, small=2)
+@kernel(lambda sys, *_: (sys.nv,), single=forward_dynamics_dense, small=2)
 def _forward_dynamics(sys: System, q, v, tau, f_ext):
     """Three passes: velocities outward, articulated inertias and biases inward, accelerations outward."""
     nodes = nodes_of(sys.topology)
     links = kin.link_transforms(sys, q, v)
-    qd, R0 = v[nodes.v], kin.root_states(sys, q).R
+    qd, R0 = rows(v, nodes.v), kin.root_states(sys, q).R
 
     # pass 1, outward: velocities
     def velocity(V, x):
@@ -121,12 +123,15 @@ def _forward_dynamics(sys: System, q, v, tau, f_ext):
         return (Ia.rotate(R).from_(r), pa.rotate(R).from_(r)), (G, u * Dinv)
 
     zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), q)
-    xs = (I, pA, links._replace(bias=None, A=None), c, tau[nodes.v], _armature(sys, nodes))
+    xs = (I, pA, links._replace(bias=None, A=None), c, rows(tau, nodes.v), _armature(sys, nodes))
     (IA0, p0), out = inward(nodes, articulate, xs, zero)
 
-    # the roots: a 6x6 symmetric solve each; the world accelerates against gravity
-    A0 = _solve_roots(sys, IA0 + I0.articulated(), kin.root_rows(sys, tau, Force) - (p0 + pA0))
+    # the roots: a 6x6 symmetric solve each; the world accelerates against gravity, but armature does not
     g = R0.T @ Vec3(*(sys.gravity[k][None] for k in range(3)))
+    rotor = kin.root_rows(sys, sys.armature, Force).lin
+    f0 = kin.root_rows(sys, tau, Force) - (p0 + pA0)
+    f0 = Force(f0.ang, Vec3(*(f - m * x for f, m, x in zip(f0.lin, rotor, g))))
+    A0 = _solve_roots(sys, IA0 + I0.articulated(), f0)
     world = jnp.asarray(np.arange(nodes.nroots) == 0, q.dtype)[:, None]
     A0 = Motion(A0.ang, A0.lin - g * world)
 
@@ -170,7 +175,7 @@ def factor_solve(sys: System, factor: Factor, b):
         u = b - S.dot(acc)
         return (acc + G * u).rotate(R).from_(r), u
 
-    p0, u = inward(nodes, push, (R, r, S, factor.G, b[nodes.v]), kin.zeros(Force(ZERO3, ZERO3), b))
+    p0, u = inward(nodes, push, (R, r, S, factor.G, rows(b, nodes.v)), kin.zeros(Force(ZERO3, ZERO3), b))
     A0 = _solve_roots(sys, factor.root, kin.root_rows(sys, b, Force) - p0)
 
     def accelerate(parent, x):
@@ -185,12 +190,55 @@ def factor_solve(sys: System, factor: Factor, b):
     return kin.gather_dofs(sys, a, [*A0.ang, *A0.lin])
 
 
-@kernel()
+def _forward_tangent(program, leaves, out, tangents):
+    """da = M^-1 (dtau - dID), where dID is the tangent of inverse dynamics at the acceleration found.
+
+    M(q) a + b = tau holds along any path, so the sweeps above are never differentiated.
+    """
+    sys, q, inverse, at, where = _as_inverse_dynamics(program, leaves, out)
+    tau_dot = tangents[where]
+    others = tangents[:where] + [None] + tangents[where + 1 :]
+    rhs = jnp.zeros_like(out[0]) if tau_dot is None else tau_dot
+    if any(t is not None for t in others):
+        rhs = rhs - partial_jvp(inverse.run, at, others)[0]
+    batch = jnp.broadcast_shapes(rhs.shape[-1:], q.shape[-1:])
+    rhs = jnp.broadcast_to(rhs, rhs.shape[:-1] + batch)
+    return [factor_solve(sys, articulated_factor(sys, _widen(q, batch)), rhs)]
+
+
+def _forward_adjoint(program, leaves, out, active, cotangents):
+    """With lam = M^-1 times the cotangent of a: lam for tau, and minus the adjoint of ID at lam for the rest."""
+    sys, q, inverse, at, where = _as_inverse_dynamics(program, leaves, out)
+    (ct,) = cotangents
+    batch = jnp.broadcast_shapes(ct.shape[-1:], *(x.shape[-1:] for x in leaves))
+    lam = factor_solve(sys, articulated_factor(sys, _widen(q, batch)), _widen(ct, batch))
+    others = active[:where] + (False,) + active[where + 1 :]
+    rest = iter(partial_vjp(inverse.run, at, others, [-lam]) if any(others) else [])
+    tau = lam if leaves[where].shape[-1:] == batch else jnp.sum(lam, -1, keepdims=True)
+    return [tau if i == where else next(rest) for i, a in enumerate(active) if a]
+
+
+def _as_inverse_dynamics(program, leaves, out):
+    """System, q, the program of inverse dynamics with its leaves at the acceleration `out`, and where tau is."""
+    sys, q, *_ = jax.tree.unflatten(program.treedef, leaves)
+    where = len(jax.tree.leaves(sys)) + 2
+    at = leaves[:where] + [out[0]] + leaves[where + 1 :]
+    return sys, q, Base(_inverse_dynamics, program.treedef), at, where
+
+
+def _widen(x, batch):
+    return jnp.broadcast_to(x, x.shape[:-1] + batch)
+
+
+_forward_dynamics.derivatives(_forward_tangent, _forward_adjoint)
+
+
+@kernel(lambda sys, *_: (sys.nv,))
 def _mass_matrix_solve(sys: System, q, b):
     return factor_solve(sys, articulated_factor(sys, q), b)
 
 
-@kernel()
+@kernel(lambda sys, *_: (sys.nv, sys.nv))
 def _mass_matrix_inverse(sys: System, q):
     """All columns of M^-1 from one factorisation: O(nb nv)."""
     nv = sys.topology.nv
@@ -211,7 +259,8 @@ def zero_articulated() -> ArticulatedInertia:
 
 def _armature(sys: System, nodes):
     dead = jnp.asarray(~nodes.live, sys.dtype)[:, None]
-    return sys.armature[nodes.v] + dead if not nodes.live.all() else sys.armature[nodes.v]
+    armature = rows(sys.armature, nodes.v)
+    return armature if nodes.live.all() else armature + dead
 
 
 def _solve_roots(sys: System, IA: ArticulatedInertia, f: Force) -> Motion:
@@ -224,7 +273,7 @@ def _solve_roots(sys: System, IA: ArticulatedInertia, f: Force) -> Motion:
     A, B, C = IA.A.full(), IA.B, IA.C.full()
     M = [[*A[i], *B[i]] for i in range(3)] + [[*(B[k][i] for k in range(3)), *C[i]] for i in range(3)]
     for k in range(6):
-        M[k][k] = M[k][k] + sys.armature[np.array([t.v_starts[b] + k for b in nodes.root_bodies])]
+        M[k][k] = M[k][k] + rows(sys.armature, np.array([t.v_starts[b] + k for b in nodes.root_bodies]))
     x = solve_ldl(M, [*f.ang, *f.lin])
     a = Motion(Vec3(*x[:3]), Vec3(*x[3:]))
     return jax.tree.map(lambda y: jnp.concatenate([zero[:1], y]), a)

@@ -1,131 +1,384 @@
-"""Kernels with the batch last, behind functions that users call unbatched and `vmap`.
+"""Kernels with the batch last, behind functions that users call unbatched, `vmap` and differentiate.
 
 Plain `vmap` puts the batch in front, and every scan over links then starts with transposes. A kernel
 here is a function of a System and arrays, written once for leaves of shape (..., B); leaves of the
-System that the batch shares have B = 1. `kernel` wraps it so that
+System that the batch shares have B = 1. `kernel` makes it one JAX primitive, so that
 
-- a plain call runs it with B = 1 (or runs the `single` variant, if the algorithm has one),
-- `vmap`, nested to any depth, runs it once with the batch moved to the end,
-- on CPU a large batch is cut into chunks that stay in cache,
-- derivatives of any order and mode come from the plain code.
+- it is compiled as one piece, also when it is called outside of `jit`;
+- `vmap`, nested to any depth, runs it once with the batch moved to the end;
+- on CPU a large batch is cut into chunks that stay in cache;
+- its derivatives are kernels too (`Tangent` and `Adjoint`), of any order and mode. They come from the
+  kernel's own code, whose recursions know their adjoints (`sweep`), or from rules written by hand.
+
+Reverse mode keeps the arguments of a kernel (and its result, if a rule wants it) and nothing else; the
+adjoint computes again what it needs, so a gradient through a long rollout stays small.
 """
 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.custom_batching import custom_vmap
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.sweep import differentiable_sweeps
 
 # On CPU a chunk holds about so many links x states, so that a recursion stays in a core's cache, but at
 # least so many numbers per row of links, so that a step of the scan is worth its overhead.
 CHUNK_ELEMENTS, ROW_ELEMENTS = 8192, 512
 
 
-def kernel(single=None, small: int = 1):
-    """Decorator; `single(*args)` is an unbatched algorithm, used for plain calls and batches <= small."""
+class Kernel:
+    """A batch-last function of (System, arrays...) with the shapes of its results and its own rules."""
 
-    def decorate(f):
-        def plain(*args):
-            last = jax.tree.map(lambda x: x[..., None], args)
-            return jax.tree.map(lambda y: y[..., 0], f(*last))
+    def __init__(self, f, shape, single=None, small=1):
+        self.f, self.shape, self.single, self.small = f, shape, single, small
+        self.tangent_rule = self.adjoint_rule = None
+        functools.update_wrapper(self, f)
 
-        one = single or plain
+    def __call__(self, *args):
+        leaves, treedef = jax.tree.flatten(args)
+        program = Base(self, treedef)
+        out = kernel_p.bind(*leaves, program=program, batched=(False,) * len(leaves))
+        return jax.tree.unflatten(jax.tree.structure(program.structs(leaves)), out)
 
-        @functools.cache
-        def batched(mask: tuple[bool, ...], treedef):
-            """The kernel on flat leaves, batched along axis 0 where the mask says so."""
+    def batch_last(self, *args):
+        """The code itself, on leaves (..., B)."""
+        return self.f(*args)
 
-            @custom_vmap
-            def run(*leaves):
-                size = next(x.shape[0] for x, b in zip(leaves, mask) if b)
-                if single is not None and size <= small:
-                    axes = [0 if b else None for b in mask]
-                    return jax.vmap(lambda *ls: single(*jax.tree.unflatten(treedef, ls)), axes)(*leaves)
-                return _run_chunks(f, leaves, mask, treedef, size)
-
-            @run.def_vmap
-            def rule(axis_size, in_batched, *leaves):
-                inner = next((x.shape[1 if o else 0] for x, b, o in zip(leaves, mask, in_batched) if b))
-                merged = []
-                for x, b, o in zip(leaves, mask, in_batched):
-                    if b or o:
-                        x = x if b else x[:, None]
-                        x = x if o else x[None]
-                        x = jnp.broadcast_to(x, (axis_size, inner) + x.shape[2:])
-                        x = x.reshape((axis_size * inner,) + x.shape[2:])
-                    merged.append(x)
-                both = tuple(b or o for b, o in zip(mask, in_batched))
-                out = batched(both, treedef)(*merged)
-                out = jax.tree.map(lambda y: y.reshape((axis_size, inner) + y.shape[1:]), out)
-                return out, jax.tree.map(lambda _: True, out)
-
-            return run
-
-        @custom_vmap
-        def vmappable(*args):
-            return one(*args)
-
-        @vmappable.def_vmap
-        def vmap_rule(axis_size, in_batched, *args):
-            leaves, treedef = jax.tree.flatten(args)
-            mask = tuple(jax.tree.leaves(in_batched))
-            out = batched(mask, treedef)(*leaves)
-            return out, jax.tree.map(lambda _: True, out)
-
-        @jax.custom_jvp
-        def differentiable(*args):
-            return vmappable(*args)
-
-        @differentiable.defjvp
-        def jvp_rule(primals, tangents):
-            return jax.jvp(plain, primals, tangents)
-
-        functools.update_wrapper(differentiable, f)
-        differentiable.plain = plain
-        differentiable.batch_last = f
-        return differentiable
-
-    return decorate
+    def derivatives(self, tangent, adjoint):
+        """Use rules written by hand, both functions of batch-last leaves; see `Tangent` and `Adjoint`."""
+        self.tangent_rule, self.adjoint_rule = tangent, adjoint
 
 
-def _run_chunks(f, leaves, mask, treedef, size):
-    """Move the batch to the end and run f, on CPU in chunks of about CHUNK_ELEMENTS / links states."""
+def kernel(shape, single=None, small: int = 1):
+    """Decorator. `shape(sys, *args)`: a pytree of result shapes, unbatched.
 
-    def run(batched_leaves):
-        it = iter(batched_leaves)
-        n = batched_leaves[0].shape[0]
-        moved = [jnp.moveaxis(next(it), 0, -1) if b else x[..., None] for x, b in zip(leaves, mask)]
-        sys, *states = jax.tree.unflatten(treedef, moved)
-        states = jax.tree.map(lambda x: jnp.broadcast_to(x, x.shape[:-1] + (n,)), states)
-        out = f(sys, *states)
-        return jax.tree.map(lambda y: jnp.moveaxis(jnp.broadcast_to(y, y.shape[:-1] + (n,)), -1, 0), out)
+    `single(*args)` is an unbatched algorithm, used for plain calls and batches <= small.
+    """
+    return lambda f: Kernel(f, shape, single, small)
 
-    batched_leaves = [x for x, b in zip(leaves, mask) if b]
-    chunk = _chunk_size(treedef, leaves, size)
+
+# --- programs: what the primitive runs on flat leaves --------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Base:
+    """A kernel on the leaves of its arguments."""
+
+    kernel: Kernel
+    treedef: Any
+
+    @property
+    def uses_output(self) -> bool:
+        return self.kernel.tangent_rule is not None
+
+    def structs(self, leaves):
+        args = jax.tree.unflatten(self.treedef, leaves)
+        dtype = args[0].dtype
+        shapes = self.kernel.shape(*args)
+        return jax.tree.map(lambda s: jax.ShapeDtypeStruct(s, dtype), shapes, is_leaf=lambda s: _is_shape(s))
+
+    def out_structs(self, leaves):
+        return jax.tree.leaves(self.structs(leaves))
+
+    def run(self, leaves):
+        sys, *states = jax.tree.unflatten(self.treedef, leaves)
+        n = max(x.shape[-1] for x in leaves)
+        widen = lambda x: jnp.broadcast_to(x, x.shape[:-1] + (n,))  # noqa: E731
+        return [widen(y) for y in jax.tree.leaves(self.kernel.f(sys, *jax.tree.map(widen, states)))]
+
+    @property
+    def topology(self):
+        return jax.tree.unflatten(self.treedef, [None] * self.treedef.num_leaves)[0].topology
+
+    def deciders(self, count: int):
+        """For every result, the argument that decides whether the batch is summed; None: never."""
+        return (None,) * count
+
+    @property
+    def tied(self):
+        return frozenset()
+
+
+@dataclass(frozen=True)
+class Tangent:
+    """Directional derivative of a program; takes its leaves, (its results,) and tangents of active leaves."""
+
+    of: Any
+    active: tuple[bool, ...]
+    uses_output = False
+
+    @property
+    def extra(self) -> slice:
+        """Where the results of `of` stand among the leaves, if they are asked for."""
+        n = len(self.active)
+        return slice(n, None)
+
+    def _split(self, leaves):
+        n, k = len(self.active), sum(self.active)
+        return list(leaves[:n]), list(leaves[n : len(leaves) - k]), list(leaves[len(leaves) - k :])
+
+    def out_structs(self, leaves):
+        return self.of.out_structs(leaves[: len(self.active)])
+
+    def run(self, leaves):
+        primals, out, tangents = self._split(leaves)
+        it = iter(tangents)
+        full = [next(it) if a else None for a in self.active]
+        for i, t in enumerate(full):  # a tangent may have a batch that its primal lacks, or the reverse
+            if t is not None:
+                primals[i], full[i] = jnp.broadcast_arrays(primals[i], t)
+        rule = getattr(getattr(self.of, "kernel", None), "tangent_rule", None)
+        if rule is not None:
+            return rule(self.of, primals, out, full)
+        return partial_jvp(self.of.run, primals, full)
+
+    @property
+    def topology(self):
+        return self.of.topology
+
+    def deciders(self, count):
+        return self.of.deciders(count)
+
+    @property
+    def tied(self):
+        tied = self.of.tied
+        start = len(self.active)
+        count = sum(self.active)
+        position = {i: k for k, i in enumerate(i for i, a in enumerate(self.active) if a)}
+        # negative: counted from the end, where the tangents stand
+        return tied | {position[i] - count for i in tied if 0 <= i < start and i in position}
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """Cotangents of the active leaves of a program; takes its leaves, (its results,) and cotangents."""
+
+    of: Any
+    active: tuple[bool, ...]
+    results: int
+    uses_output = False
+
+    def out_structs(self, leaves):
+        return [jax.ShapeDtypeStruct(x.shape, x.dtype) for x, a in zip(leaves, self.active) if a]
+
+    def run(self, leaves):
+        n = len(self.active)
+        primals, out = list(leaves[:n]), list(leaves[n : len(leaves) - self.results])
+        cotangents = list(leaves[len(leaves) - self.results :])
+        rule = getattr(getattr(self.of, "kernel", None), "adjoint_rule", None)
+        if rule is not None:
+            return rule(self.of, primals, out, self.active, cotangents)
+        return partial_vjp(self.of.run, primals, self.active, cotangents)
+
+    @property
+    def topology(self):
+        return self.of.topology
+
+    def deciders(self, count):
+        return tuple(i for i, a in enumerate(self.active) if a)
+
+    @property
+    def tied(self):
+        return frozenset(i for i, a in enumerate(self.active) if a)
+
+
+def partial_jvp(run, primals, tangents):
+    """Tangents of run(primals) for those primals whose tangent is not None."""
+    active = [t is not None for t in tangents]
+    with differentiable_sweeps():
+        f = lambda *xs: list(run(_merge(primals, active, xs)))  # noqa: E731
+        moved = [p for p, a in zip(primals, active) if a]
+        return jax.jvp(f, tuple(moved), tuple(t for t in tangents if t is not None))[1]
+
+
+def partial_vjp(run, primals, active, cotangents):
+    """Cotangents of the active primals of run(primals)."""
+    with differentiable_sweeps():
+        f = lambda *xs: list(run(_merge(primals, active, xs)))  # noqa: E731
+        out, pull = jax.vjp(f, *(p for p, a in zip(primals, active) if a))
+        return pull([jnp.broadcast_to(c, y.shape) for c, y in zip(cotangents, out)])
+
+
+def _merge(leaves, chosen, new):
+    it = iter(new)
+    return [next(it) if c else x for x, c in zip(leaves, chosen)]
+
+
+def _is_shape(s) -> bool:
+    return type(s) is tuple and all(isinstance(n, int) for n in s)
+
+
+# --- the primitive -------------------------------------------------------------------------------------
+
+kernel_p = Primitive("jaxrbd_kernel")
+kernel_p.multiple_results = True
+
+
+def _summed(program, batched, count):
+    """Which results are sums over the batch (cotangents of what the batch shares)."""
+    return [any(batched) and d is not None and not batched[d] for d in program.deciders(count)]
+
+
+def _size(leaves, batched) -> int | None:
+    return next((x.shape[0] for x, b in zip(leaves, batched) if b), None)
+
+
+@kernel_p.def_abstract_eval
+def _abstract(*avals, program, batched):
+    size = _size(avals, batched)
+    single = [jax.ShapeDtypeStruct(x.shape[1:] if b else x.shape, x.dtype) for x, b in zip(avals, batched)]
+    out = program.out_structs(single)
+    summed = _summed(program, batched, len(out))
+    lead = [() if size is None or s else (size,) for s in summed]
+    return [jax.core.ShapedArray(n + tuple(y.shape), y.dtype) for n, y in zip(lead, out)]
+
+
+def _execute(*leaves, program, batched):
+    size = _size(leaves, batched)
+    single = program.kernel.single if isinstance(program, Base) else None
+    if size is None:
+        if single is not None:
+            return jax.tree.leaves(single(*jax.tree.unflatten(program.treedef, leaves)))
+        return [y[..., 0] for y in program.run([x[..., None] for x in leaves])]
+    if single is not None and size <= program.kernel.small:
+        one = lambda *ls: jax.tree.leaves(single(*jax.tree.unflatten(program.treedef, ls)))  # noqa: E731
+        return jax.vmap(one, [0 if b else None for b in batched])(*leaves)
+    return _run_chunks(program, leaves, batched, size)
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(program, batched):
+    return jax.jit(functools.partial(_execute, program=program, batched=batched))
+
+
+kernel_p.def_impl(lambda *leaves, program, batched: _compiled(program, batched)(*leaves))
+mlir.register_lowering(kernel_p, mlir.lower_fun(_execute, multiple_results=True))
+
+
+def _run_chunks(program, leaves, batched, size):
+    """Move the batch to the end and run, on CPU in chunks of about CHUNK_ELEMENTS / links states."""
+    summed = None
+
+    def run(cut):
+        it = iter(cut)
+        last = [jnp.moveaxis(next(it), 0, -1) if b else x[..., None] for x, b in zip(leaves, batched)]
+        out = program.run(last)
+        nonlocal summed
+        summed = _summed(program, batched, len(out))
+        return [y[..., 0] if s else jnp.moveaxis(y, -1, 0) for y, s in zip(out, summed)]
+
+    cut = [x for x, b in zip(leaves, batched) if b]
+    chunk = _chunk_size(program, size)
     if chunk >= size:
-        return run(batched_leaves)
+        return run(cut)
     count = -(-size // chunk)
+    if any(d is not None for d in program.deciders(1)) and count * chunk != size:
+        # sums over the batch must not see padding
+        chunk = next(c for c in range(chunk, 0, -1) if size % c == 0)
+        if chunk < 32:
+            return run(cut)
+        count = size // chunk
     pad = count * chunk - size
 
     def split(x):
         x = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (pad,) + x.shape[1:])]) if pad else x
         return x.reshape((count, chunk) + x.shape[1:])
 
-    out = lax.map(run, [split(x) for x in batched_leaves])
-    return jax.tree.map(lambda y: y.reshape((count * chunk,) + y.shape[2:])[:size], out)
+    out = lax.map(run, [split(x) for x in cut])
+    join = lambda y: y.reshape((count * chunk,) + y.shape[2:])[:size]  # noqa: E731
+    return [jnp.sum(y, 0) if s else join(y) for y, s in zip(out, summed)]
 
 
-def _chunk_size(treedef, leaves, size: int) -> int:
+def _chunk_size(program, size: int) -> int:
     if jax.default_backend() != "cpu":
         return size
-    nodes = nodes_of(jax.tree.unflatten(treedef, leaves)[0].topology)
+    nodes = nodes_of(program.topology)
     largest = max(CHUNK_ELEMENTS // max(nodes.size, 8), ROW_ELEMENTS // nodes.width) // 32 * 32
     if size <= largest:
         return size
     count = -(-size // largest)
     return -(-size // (8 * count)) * 8
+
+
+def _batch_rule(args, dims, *, program, batched):
+    """Merge a new axis with the batch that is there already."""
+    outer = next(x.shape[d] for x, d in zip(args, dims) if d is not None)
+    args = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(args, dims)]
+    inner = next((x.shape[1 if d is not None else 0] for x, d, b in zip(args, dims, batched) if b), None)
+    # cotangents of what the batch shared must now be told apart: give these arguments the whole batch
+    tied = {i % len(args) for i in program.tied}
+    merged, flags = [], []
+    for i, (x, d, b) in enumerate(zip(args, dims, batched)):
+        flag = b or d is not None or i in tied
+        if flag:
+            x = x if d is not None else x[None]
+            if inner is None:
+                x = jnp.broadcast_to(x, (outer,) + x.shape[1:])
+            else:
+                x = x if b else x[:, None]
+                x = jnp.broadcast_to(x, (outer, inner) + x.shape[2:])
+                x = x.reshape((outer * inner,) + x.shape[2:])
+        merged.append(x)
+        flags.append(flag)
+    out = kernel_p.bind(*merged, program=program, batched=tuple(flags))
+    if inner is not None:
+        summed = _summed(program, batched, len(out))
+        out = [y.reshape((outer, inner) + y.shape[1:]) for y in out]
+        out = [jnp.sum(y, 1) if s else y for y, s in zip(out, summed)]
+    return out, [0] * len(out)
+
+
+batching.primitive_batchers[kernel_p] = _batch_rule
+
+
+def _jvp_rule(primals, tangents, *, program, batched):
+    out = kernel_p.bind(*primals, program=program, batched=batched)
+    active = tuple(not isinstance(t, ad.Zero) for t in tangents)
+    extra = out if program.uses_output else []
+    flags = [any(batched) and not s for s in _summed(program, batched, len(out))]
+    moved = [t for t, a in zip(tangents, active) if a]
+    dout = kernel_p.bind(
+        *primals,
+        *extra,
+        *moved,
+        program=Tangent(program, active),
+        batched=batched + tuple(flags[: len(extra)]) + tuple(b for b, a in zip(batched, active) if a),
+    )
+    return out, dout
+
+
+ad.primitive_jvps[kernel_p] = _jvp_rule
+
+
+def _transpose_rule(cts, *args, program, batched):
+    if not isinstance(program, Tangent):
+        raise TypeError("a kernel is not linear in its arguments; only its tangent is")
+    first = len(args) - sum(program.active)
+    wanted = [ad.is_undefined_primal(x) for x in args[first:]]
+    if not all(wanted):
+        raise NotImplementedError("transposing a tangent with respect to some of its tangents only")
+    primals, flags = list(args[:first]), list(batched[:first])
+    size = _size([x.aval if ad.is_undefined_primal(x) else x for x in args], batched)
+    where = [i for i, a in enumerate(program.active) if a]
+    for i, flag in zip(where, batched[first:]):
+        if flag and not flags[i]:  # the cotangent has a batch that its primal lacks
+            primals[i] = jnp.broadcast_to(primals[i], (size,) + primals[i].shape)
+            flags[i] = True
+    summed = _summed(program, batched, len(cts))
+    cts = [ad.instantiate_zeros(c) for c in cts]
+    ct_flags = [any(batched) and not s for s in summed]
+    adjoint = Adjoint(program.of, program.active, len(cts))
+    out = kernel_p.bind(*primals, *cts, program=adjoint, batched=tuple(flags) + tuple(ct_flags))
+    out = [jnp.sum(y, 0) if flags[i] and not flag else y for y, i, flag in zip(out, where, batched[first:])]
+    return [None] * first + list(out)
+
+
+ad.primitive_transposes[kernel_p] = _transpose_rule

@@ -48,7 +48,7 @@ def _paths(t: Topology):
     return anc, np.array([len(p) - 1 for p in paths], int)
 
 
-@kernel()
+@kernel(lambda sys, *_: (sys.nv, sys.nv))
 def _factor(sys: System, q):
     t = sys.topology
     anc, depth = _paths(t)
@@ -75,7 +75,7 @@ def _factor(sys: System, q):
     return entries[table[:, : t.nv]]
 
 
-@kernel()
+@kernel(lambda sys, *_: (sys.nv,))
 def _solve(sys: System, L, b):
     anc, depth = _paths(sys.topology)
     pad = jnp.concatenate([L, jnp.zeros_like(L[:, :1])], 1)

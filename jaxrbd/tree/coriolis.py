@@ -19,6 +19,7 @@ from jaxrbd.tree.crba import ancestor_pairs, columns_by_dof
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.scan import accumulate
 from jaxrbd.tree.spatial import Motion, Vec3, skew, stack
+from jaxrbd.tree.sweep import rows
 
 
 def coriolis_matrix(sys: System, q, v):
@@ -27,7 +28,7 @@ def coriolis_matrix(sys: System, q, v):
     return _coriolis(sys, q, v)
 
 
-@kernel()
+@kernel(lambda sys, *_: (sys.nv, sys.nv))
 def _coriolis(sys: System, q, v):
     t, nodes = sys.topology, nodes_of(sys.topology)
     joints, roots, _, R, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
@@ -57,18 +58,18 @@ def _coriolis(sys: System, q, v):
     dof_row = np.array([s if s < N else N + 1 + (s - N) // 6 for s in nodes.slot_of_dof], int)
     S6, Sd6 = (stack([*m.ang, *m.lin], 1, m.ang.x + 0 * m.lin.x) for m in (S, S_dot))
     apply = lambda M, x: jnp.sum(M * x[:, None], 2)  # noqa: E731
-    X = apply(Ic[dof_row], Sd6) + apply(Bc[dof_row], S6)
-    F = apply(Ic[dof_row], S6)
-    W = apply(jnp.swapaxes(Bc, 1, 2)[dof_row], S6)
+    X = apply(rows(Ic, dof_row), Sd6) + apply(rows(Bc, dof_row), S6)
+    F = apply(rows(Ic, dof_row), S6)
+    W = apply(rows(jnp.swapaxes(Bc, 1, 2), dof_row), S6)
 
     i, j, _ = ancestor_pairs(t)
-    upper = jnp.sum(S6[i] * X[j], 1)
-    lower = jnp.sum(F[j] * Sd6[i] + W[j] * S6[i], 1)
+    upper = jnp.sum(rows(S6, i) * rows(X, j), 1)
+    lower = jnp.sum(rows(F, j) * rows(Sd6, i) + rows(W, j) * rows(S6, i), 1)
     entries = jnp.concatenate([upper, lower, jnp.zeros_like(upper[:1])])
     table = np.full((t.nv, t.nv), 2 * len(i))
     table[j, i] = len(i) + np.arange(len(i))
     table[i, j] = np.arange(len(i))
-    return entries[table]
+    return rows(entries, table)
 
 
 def _column_velocities(sys: System, V_all: Motion) -> Motion:

@@ -19,6 +19,7 @@ from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.scan import inward, outward
 from jaxrbd.tree.spatial import ZERO3, Inertia, Motion, Sym3, Vec3, stack
+from jaxrbd.tree.sweep import rows
 
 
 def mass_matrix(sys: System, q):
@@ -30,7 +31,7 @@ def mass_matrix(sys: System, q):
 def fill_matrix(sys: System, entries):
     """M (nv, nv) from its distinct entries; done after the batch is back in front, row by row."""
     table = _entries(sys.topology)[2]
-    return jnp.concatenate([entries, jnp.zeros_like(entries[:1])])[table]
+    return rows(jnp.concatenate([entries, jnp.zeros_like(entries[:1])]), table)
 
 
 @lru_cache(maxsize=512)
@@ -87,6 +88,12 @@ def _entries(topology: Topology):
     return pairs[0], pairs[1], table
 
 
+def entry_count(topology: Topology) -> int:
+    """How many numbers `_mass_entries` gives; `_entries` says which is where."""
+    nodes = nodes_of(topology)
+    return len(_entries(topology)[0]) + 6 * nodes.size + 36 * len(nodes.root_bodies)
+
+
 def columns_by_dof(sys: System, S: Motion, p: Vec3, roots: kin.Roots):
     """Columns S and their origins p (from the root's origin) for every degree of freedom, (nv, B)."""
     nodes = nodes_of(sys.topology)
@@ -98,7 +105,7 @@ def columns_by_dof(sys: System, S: Motion, p: Vec3, roots: kin.Roots):
     def by_dof(at_node, at_root):
         at_root = jnp.stack(at_root, 1).reshape((-1,) + zero.shape[1:])
         full = jnp.broadcast_to(jnp.asarray(at_node, zero.dtype), (nodes.size,) + zero.shape[1:])
-        return jnp.concatenate([full, at_root])[nodes.slot_of_dof]
+        return rows(jnp.concatenate([full, at_root]), nodes.slot_of_dof)
 
     S = Motion(
         Vec3(*(by_dof(S.ang[k], [x[k] for x in ang]) for k in range(3))),
@@ -153,7 +160,7 @@ def composite_columns(sys: System, q):
     return jax.tree.map(lambda a, b: jnp.where(root_dofs[:, None], a, b), F_root, mine), p_all
 
 
-@kernel()
+@kernel(lambda sys, q: (entry_count(sys.topology),))
 def _mass_entries(sys: System, q):
     nodes = nodes_of(sys.topology)
     i, j, _ = _entries(sys.topology)
@@ -161,19 +168,19 @@ def _mass_entries(sys: System, q):
     parts = []
     if nodes.size:
         r = kin.take(p, j) - kin.take(p, i)  # from the ancestor's origin to the descendant's
-        armature = jnp.asarray(i == j, q.dtype)[:, None] * sys.armature[nodes.v[j]]
+        armature = jnp.asarray(i == j, q.dtype)[:, None] * rows(sys.armature, nodes.v[j])
         parts.append(kin.take(S, i).dot(kin.take(F, j).from_(r)) + armature)
         at_root = F.from_(p).rotate(kin.take(roots.R, nodes.root).T)
         parts += [*at_root.ang, *at_root.lin]
     if len(nodes.root_bodies):
         I = kin.take(Ic0.rotate(roots.R.T), slice(1, None)).articulated()
         A, B, C = I.A.full(), I.B, I.C.full()
-        rows = [[*A[k], *B[k]] for k in range(3)] + [[*(B[n][k] for n in range(3)), *C[k]] for k in range(3)]
+        block = [[*A[k], *B[k]] for k in range(3)] + [[*(B[n][k] for n in range(3)), *C[k]] for k in range(3)]
         for k in range(6):
             dofs = np.array([sys.topology.v_starts[b] + k for b in nodes.root_bodies])
-            rows[k][k] = rows[k][k] + sys.armature[dofs]
-        block = stack([x for row in rows for x in row], 1, rows[0][0] + 0 * q[:1])
-        parts.append(block.reshape((-1,) + block.shape[2:]))
+            block[k][k] = block[k][k] + rows(sys.armature, dofs)
+        flat = stack([x for row in block for x in row], 1, block[0][0] + 0 * q[:1])
+        parts.append(flat.reshape((-1,) + flat.shape[2:]))
     if not parts:
         return jnp.zeros((0,) + q.shape[1:], q.dtype)
     return jnp.concatenate([jnp.broadcast_to(x, x.shape[:1] + q.shape[1:]) for x in parts])

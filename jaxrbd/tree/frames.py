@@ -20,6 +20,7 @@ from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import ancestor_pairs, columns_by_dof
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import Mat3, Motion, Vec3, rotation_from_quaternion, stack, vec3
+from jaxrbd.tree.sweep import rows
 
 
 def forward_kinematics(sys: System, q):
@@ -27,7 +28,7 @@ def forward_kinematics(sys: System, q):
     (q,) = arguments(sys, q=q)
     R, p = _frame_poses(sys, q)
     index = np.array(sys.topology.body_frames, int)
-    return R[index], p[index]
+    return rows(R, index), rows(p, index)
 
 
 def frame_poses(sys: System, q):
@@ -79,19 +80,19 @@ def wrench_at_frame(sys: System, q, name: str, wrench, frame: str = "world_align
     i, t = frame_index(sys, name), sys.topology
     reference_frame(frame)
     body = t.frame_bodies[i]
-    f_ext = jnp.zeros((sys.nb, 6), sys.dtype)
     if body < 0:
-        return f_ext
+        return jnp.zeros((sys.nb, 6), sys.dtype)
     R, p = _frame_poses(sys, q)
     n, f = wrench[:3], wrench[3:]
     if frame == "body":
         n, f = R[i] @ n, R[i] @ f
     arm = p[i] if frame != "world" else jnp.zeros_like(p[i])
     n = n + jnp.cross(arm - p[t.body_frames[body]], f)
-    return f_ext.at[body].set(jnp.concatenate([n, f]))
+    mine = (np.arange(sys.nb) == body)[:, None]
+    return jnp.where(mine, jnp.concatenate([n, f]), 0)
 
 
-@kernel()
+@kernel(lambda sys, q: [(len(sys.frame_names), 3, 3), (len(sys.frame_names), 3)])
 def _frame_poses(sys: System, q):
     t, nodes = sys.topology, nodes_of(sys.topology)
     joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)
@@ -102,18 +103,17 @@ def _frame_poses(sys: System, q):
     p = p + R @ vec3(sys.frame_position)
     R = R @ rotation_from_quaternion(*(sys.frame_quaternion[:, k] for k in range(4)))
     like = p.x + 0 * R.a.x
-    rows = [stack(row, 1, like) for row in R]
-    return jnp.stack(rows, 1), stack(p, 1, like)
+    return jnp.stack([stack(row, 1, like) for row in R], 1), stack(p, 1, like)
 
 
 @lru_cache(maxsize=4096)
 def _jacobian_kernel(frame: int, reference: str):
-    return kernel()(partial(_jacobian, frame, reference))
+    return kernel(lambda sys, q: (6, sys.nv))(partial(_jacobian, frame, reference))
 
 
 @lru_cache(maxsize=4096)
 def _motion_kernel(frame: int, reference: str):
-    return kernel()(partial(_motion, frame, reference))
+    return kernel(lambda *_: [(6,), (6,)])(partial(_motion, frame, reference))
 
 
 @lru_cache(maxsize=4096)

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxrbd.model.system import System
 from jaxrbd.tree.nodes import Nodes, nodes_of
-from jaxrbd.tree.scan import outward, sum_rows
+from jaxrbd.tree.scan import outward
 from jaxrbd.tree.spatial import (
     ZERO3,
     Force,
@@ -28,6 +28,7 @@ from jaxrbd.tree.spatial import (
     skew,
     vec3,
 )
+from jaxrbd.tree.sweep import rows
 
 
 class Joints(NamedTuple):
@@ -61,7 +62,7 @@ def joint_transforms(sys: System, q, v=None) -> Joints:
     nodes = nodes_of(sys.topology)
     axis = _axes(sys, nodes)
     Rp, pp = _placements(sys, nodes)
-    theta = q[nodes.q]
+    theta = rows(q, nodes.q)
     turn_moves = nodes.moves & (nodes.turns == 1)
     R = Rp
     if turn_moves.any():
@@ -104,11 +105,14 @@ def link_transforms(sys: System, q, v=None) -> Links:
     Rp, pp = _placements(sys, nodes)
     eye = lambda i, j: jnp.full((nodes.nroots,) + A.a.x.shape[1:], float(i == j), q.dtype)  # noqa: E731
     above = Mat3(
-        *(Vec3(*(jnp.concatenate([A[i][j], eye(i, j)])[nodes.parent] for j in range(3))) for i in range(3))
+        *(
+            Vec3(*(rows(jnp.concatenate([A[i][j], eye(i, j)]), nodes.parent) for j in range(3)))
+            for i in range(3)
+        )
     )
     to_parent = above.T @ Rp
     C, p = to_parent @ A, above.T @ pp
-    theta = q[nodes.q]
+    theta = rows(q, nodes.q)
     turns, slides = nodes.moves & (nodes.turns == 1), nodes.slides.any()
     R = C
     if turns.any():
@@ -145,7 +149,7 @@ def _slides(sys: System, nodes: Nodes, dtype):
         return 0
     slide = _column(nodes.slides == 1, dtype)
     if (nodes.slides == 2).any():
-        slide = slide + _column(nodes.slides == 2, dtype) * sys.pitch[nodes.body]
+        slide = slide + _column(nodes.slides == 2, dtype) * rows(sys.pitch, nodes.body)
     return slide
 
 
@@ -155,9 +159,9 @@ def root_states(sys: System, q, v=None) -> Roots:
     qi = np.array([t.q_starts[b] for b in nodes.root_bodies], int)
     zero = jnp.zeros((1,) + q.shape[1:], q.dtype)
     with_world = lambda first, rest: jnp.concatenate([first, rest]) if len(qi) else first  # noqa: E731
-    R0 = rotation_from_quaternion(*(q[qi + k] for k in range(3, 7)))
+    R0 = rotation_from_quaternion(*(rows(q, qi + k) for k in range(3, 7)))
     R = Mat3(*(Vec3(*(with_world(zero + float(i == j), R0[i][j]) for j in range(3))) for i in range(3)))
-    p = Vec3(*(with_world(zero, q[qi + k]) for k in range(3)))
+    p = Vec3(*(with_world(zero, rows(q, qi + k)) for k in range(3)))
     return Roots(R, p, None if v is None else root_twists(sys, R, v))
 
 
@@ -166,7 +170,7 @@ def root_rows(sys: System, x, kind=Motion):
     t, nodes = sys.topology, nodes_of(sys.topology)
     vi = np.array([t.v_starts[b] for b in nodes.root_bodies], int)
     zero = jnp.zeros((1,) + x.shape[1:], x.dtype)
-    six = [jnp.concatenate([zero, x[vi + k]]) if len(vi) else zero for k in range(6)]
+    six = [jnp.concatenate([zero, rows(x, vi + k)]) if len(vi) else zero for k in range(6)]
     return kind(Vec3(*six[:3]), Vec3(*six[3:]))
 
 
@@ -211,16 +215,17 @@ def join(at_nodes, at_roots):
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), at_nodes, at_roots)
 
 
-def put_rows(x, index: np.ndarray, rows):
+def put_rows(x, index: np.ndarray, new):
     """x with some rows exchanged, as one gather: cheaper than a scatter, and kinder to XLA's fusion."""
     order = np.arange(x.shape[0])
     order[index] = x.shape[0] + np.arange(len(index))
-    return jnp.concatenate([x, jnp.broadcast_to(rows, (len(index),) + x.shape[1:])])[order]
+    return rows(jnp.concatenate([x, jnp.broadcast_to(new, (len(index),) + x.shape[1:])]), order)
 
 
 def take(tree, index):
     """Rows of every array leaf; symbolic zeros stay."""
-    return jax.tree.map(lambda x: x if isinstance(x, int) else x[index], tree)
+    pick = rows if isinstance(index, np.ndarray) else lambda x, i: x[i]
+    return jax.tree.map(lambda x: x if isinstance(x, int) else pick(x, index), tree)
 
 
 def body_inertias(sys: System) -> Inertia:
@@ -237,8 +242,13 @@ def body_inertias(sys: System) -> Inertia:
     lists = [[i for i in range(n) if t.frame_bodies[i] == b] for b in range(t.nb)] + [[]]
     most = max([1] + [len(x) for x in lists])
     table = np.array([x + [n] * (most - len(x)) for x in lists])
-    pad = lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])]) if n else jnp.zeros((1, 1), sys.dtype)  # noqa: E731
-    return jax.tree.map(lambda x: sum_rows(pad(x), table), linkwise)
+    if n == 0:
+        return jax.tree.map(lambda _: jnp.zeros((t.nb + 1, 1), sys.dtype), linkwise)
+    parts, treedef = jax.tree.flatten(linkwise)
+    every = jnp.stack(jnp.broadcast_arrays(*parts), 1)  # one gather for all ten numbers
+    every = jnp.concatenate([every, jnp.zeros_like(every[:1])])
+    total = jnp.sum(rows(every, table), 1)
+    return jax.tree.unflatten(treedef, [total[:, k] for k in range(len(parts))])
 
 
 def node_inertias(sys: System, bodies: Inertia) -> tuple[Inertia, Inertia]:
@@ -254,7 +264,7 @@ def external_forces(sys: System, f_ext, R_all: Mat3):
     f = Force(vec3(f_ext[:, :3]), vec3(f_ext[:, 3:]))
     if t.has_offsets:  # the body frame's origin is not the node's
         R = take(R_all, nodes.body_slot)
-        f = f.from_(R @ vec3(sys.frame_position[np.array(t.body_frames, int)]))
+        f = f.from_(R @ vec3(rows(sys.frame_position, np.array(t.body_frames, int))))
     pad = jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])]), f)
     index = np.where(nodes.last & nodes.live, nodes.body, t.nb)
     return take(pad, index), take(pad, np.concatenate([[t.nb], nodes.root_bodies]).astype(int))
@@ -287,7 +297,7 @@ def motion_pass(sys: System, q, v, a, gravity):
         return R, V, A if j.bias is None else A + j.bias.rotate(R), r
 
     start = (roots.R, roots.V, A0, jax.tree.map(jnp.zeros_like, roots.p))
-    R, V, A, r = outward(nodes, move, (joints, v[nodes.v], a[nodes.v]), broadcast(start, q))
+    R, V, A, r = outward(nodes, move, (joints, rows(v, nodes.v), rows(a, nodes.v)), broadcast(start, q))
     return joints, roots, A0, R, V, A, r
 
 
@@ -306,7 +316,7 @@ def gather_dofs(sys: System, at_nodes, at_roots):
         size = jnp.broadcast_shapes(parts[0].shape[-1:], parts[1].shape[-1:])
         parts = [jnp.broadcast_to(x, x.shape[:-1] + size) for x in parts]
     offset = 0 if nodes.size else nodes.size
-    return jnp.concatenate(parts)[nodes.slot_of_dof - offset]
+    return rows(jnp.concatenate(parts), nodes.slot_of_dof - offset)
 
 
 def _axes(sys: System, nodes: Nodes) -> Vec3:
@@ -320,7 +330,7 @@ def _axes(sys: System, nodes: Nodes) -> Vec3:
     nb = sys.topology.nb
     eye = np.eye(3)
     # planar joints slide along axis2 made orthogonal to the axis; universal ones turn about axis2 itself
-    rows = [
+    components = [
         jnp.concatenate(
             [
                 a[k],
@@ -332,7 +342,7 @@ def _axes(sys: System, nodes: Nodes) -> Vec3:
         for k in range(3)
     ]
     index = np.where(nodes.axis < 3, nodes.axis * nb + nodes.body, 3 * nb + nodes.axis - 3)
-    return take(Vec3(*rows), index)
+    return take(Vec3(*components), index)
 
 
 def _placements(sys: System, nodes: Nodes):
@@ -343,7 +353,7 @@ def _placements(sys: System, nodes: Nodes):
         return take(R, nodes.body), take(p, nodes.body)
     nb = sys.topology.nb
     index = np.where(starts, nodes.body, nb)
-    row = lambda x, value: jnp.concatenate([x, jnp.full_like(x[:1], value)])[index]  # noqa: E731
+    row = lambda x, value: rows(jnp.concatenate([x, jnp.full_like(x[:1], value)]), index)  # noqa: E731
     return (
         Mat3(*(Vec3(*(row(R[i][j], float(i == j)) for j in range(3))) for i in range(3))),
         Vec3(*(row(x, 0.0) for x in p)),
@@ -357,13 +367,13 @@ def _quaternion_joints(nodes: Nodes, q, Rp: Mat3, R: Mat3, pp: Vec3, A: Mat3 | N
     """
     s, f = nodes.quaternion_first, nodes.free_first
     start = nodes.q[s] + np.where(np.isin(s, f), 3, 0)
-    turned = take(Rp, s) @ rotation_from_quaternion(*(q[start + k] for k in range(4)))
+    turned = take(Rp, s) @ rotation_from_quaternion(*(rows(q, start + k) for k in range(4)))
     turned = turned if A is None else turned @ take(A, s)
     full = lambda x: jnp.broadcast_to(x, (nodes.size,) + q.shape[1:])  # noqa: E731
     R = jax.tree.map(lambda x, y: put_rows(full(x), s, y), R, turned)
     if len(f):
-        moved = take(Rp, f) @ Vec3(*(q[nodes.q[f] + k] for k in range(3)))
-        pp = jax.tree.map(lambda x, y: put_rows(full(x), f, x[f] + y), pp, moved)
+        moved = take(Rp, f) @ Vec3(*(rows(q, nodes.q[f] + k) for k in range(3)))
+        pp = jax.tree.map(lambda x, y: put_rows(full(x), f, rows(x, f) + y), pp, moved)
     return R, pp
 
 
@@ -393,7 +403,7 @@ def _run_bias(nodes: Nodes, v) -> Motion:
         products = v[vi] * v[vk] * _column(sign, v.dtype)
         order = np.full(nodes.size, len(terms))
         order[slots] = np.arange(len(terms))
-        return jnp.concatenate([products, jnp.zeros_like(products[:1])])[order]
+        return rows(jnp.concatenate([products, jnp.zeros_like(products[:1])]), order)
 
     return Motion(*(Vec3(*(component(terms) for terms in part)) for part in parts))
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree.arguments import arguments, array
+from jaxrbd.tree.sweep import rows
 
 
 @lru_cache(maxsize=512)
@@ -80,7 +81,7 @@ def normalize(sys: System, q):
     if not len(starts):
         return q
     where = starts[:, None] + np.arange(4)
-    quat = q[where]
+    quat = rows(q, where)
     return q.at[where].set(quat / jnp.linalg.norm(quat, axis=1, keepdims=True))
 
 
@@ -88,17 +89,17 @@ def integrate(sys: System, q, dv):
     """q ⊞ dv: the configuration reached from q by moving with joint velocities dv for unit time."""
     q, dv = arguments(sys, q=q, dv=dv)
     scalar_q, scalar_v, sq, sv, fq, fv = _layout(sys.topology)
-    pieces = [(scalar_q, q[scalar_q] + dv[scalar_v])]
+    pieces = [(scalar_q, rows(q, scalar_q) + rows(dv, scalar_v))]
     if len(sq):
-        quat = q[sq[:, None] + np.arange(4)]
-        turn = quaternion_exp(dv[sv[:, None] + np.arange(3)])
+        quat = rows(q, sq[:, None] + np.arange(4))
+        turn = quaternion_exp(rows(dv, sv[:, None] + np.arange(3)))
         pieces.append((sq[:, None] + np.arange(4), _unit(quaternion_product(quat, turn))))
     if len(fq):
-        w, u = dv[fv[:, None] + np.arange(3)], dv[fv[:, None] + np.arange(3, 6)]
+        w, u = rows(dv, fv[:, None] + np.arange(3)), rows(dv, fv[:, None] + np.arange(3, 6))
         where, at = fq[:, None] + np.arange(3, 7), fq[:, None] + np.arange(3)
-        quat = q[where]
+        quat = rows(q, where)
         pieces.append((where, _unit(quaternion_product(quat, quaternion_exp(w)))))
-        pieces.append((at, q[at] + quaternion_rotate(_unit(quat), _left_jacobian(w, u))))
+        pieces.append((at, rows(q, at) + quaternion_rotate(_unit(quat), _left_jacobian(w, u))))
     return _assemble(pieces)
 
 
@@ -106,16 +107,16 @@ def difference(sys: System, q0, q1):
     """q1 ⊟ q0: the joint velocities that lead from q0 to q1 in unit time; the inverse of `integrate`."""
     q0, q1 = arguments(sys, q0=q0, q1=q1)
     scalar_q, scalar_v, sq, sv, fq, fv = _layout(sys.topology)
-    pieces = [(scalar_v, q1[scalar_q] - q0[scalar_q])]
+    pieces = [(scalar_v, rows(q1, scalar_q) - rows(q0, scalar_q))]
     if len(sq):
         where = sq[:, None] + np.arange(4)
-        w = quaternion_log(quaternion_product(_conjugate(q0[where]), q1[where]))
+        w = quaternion_log(quaternion_product(_conjugate(rows(q0, where)), rows(q1, where)))
         pieces.append((sv[:, None] + np.arange(3), w))
     if len(fq):
         where, at = fq[:, None] + np.arange(3, 7), fq[:, None] + np.arange(3)
-        back = _conjugate(_unit(q0[where]))
-        w = quaternion_log(quaternion_product(back, q1[where]))
-        u = _left_jacobian_inverse(w, quaternion_rotate(back, q1[at] - q0[at]))
+        back = _conjugate(_unit(rows(q0, where)))
+        w = quaternion_log(quaternion_product(back, rows(q1, where)))
+        u = _left_jacobian_inverse(w, quaternion_rotate(back, rows(q1, at) - rows(q0, at)))
         pieces += [(fv[:, None] + np.arange(3), w), (fv[:, None] + np.arange(3, 6), u)]
     return _assemble(pieces)
 
@@ -124,7 +125,7 @@ def _assemble(pieces):
     """One vector from (indices, values) pieces that cover it: a concatenation and a gather."""
     index = np.concatenate([np.asarray(i).reshape(-1) for i, _ in pieces])
     values = jnp.concatenate([x.reshape(-1) for _, x in pieces])
-    return values[np.argsort(index)]
+    return rows(values, np.argsort(index))
 
 
 def tangent_gradient(sys: System, q, g):

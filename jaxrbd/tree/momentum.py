@@ -89,7 +89,7 @@ def _positions(sys: System, p, roots):
     return kin.join(at_nodes, kin.broadcast(offsets, p.x)), reference
 
 
-@kernel()
+@kernel(lambda *_: ())
 def _kinetic_energy(sys: System, q, v):
     _, roots, _, R, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
     at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
@@ -99,7 +99,7 @@ def _kinetic_energy(sys: System, q, v):
     return 0.5 * (twice + jnp.sum(sys.armature * v * v, 0))
 
 
-@kernel()
+@kernel(lambda *_: [(), (3,)])
 def _mass_moment(sys: System, q):
     """Total mass, and the sum of mass times position over everything that moves."""
     joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)
@@ -113,7 +113,7 @@ def _mass_moment(sys: System, q):
     return mass, stack(total, 0, total.x)
 
 
-@kernel()
+@kernel(lambda *_: (6,))
 def _momentum(sys: System, q, v):
     _, roots, _, R, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
     joints = kin.joint_transforms(sys, q)
@@ -131,7 +131,7 @@ def _com(I, x: Vec3) -> Vec3:
     return Vec3(*(jnp.sum(m, 0) / mass for m in I.h + x * I.mass))
 
 
-@kernel()
+@kernel(lambda sys, q: (6, sys.nv))
 def _momentum_matrix(sys: System, q):
     nodes = nodes_of(sys.topology)
     joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)

@@ -34,7 +34,7 @@ _RUNS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Nodes:
     """Index tables in slot order; N slots in `rows` rows of `width`. All NumPy, all static."""
 

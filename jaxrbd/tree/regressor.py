@@ -20,6 +20,7 @@ from jaxrbd.tree.crba import columns_by_dof
 from jaxrbd.tree.frames import path_to_root
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import Inertia, Mat3, Motion, Sym3, Vec3
+from jaxrbd.tree.sweep import rows
 
 
 def inertial_parameters(sys: System):
@@ -45,7 +46,7 @@ def potential_energy_regressor(sys: System, q):
     return _energy_regressors(sys, q, jnp.zeros(sys.nv, q.dtype))[1]
 
 
-@kernel()
+@kernel(lambda sys: (10 * sys.nb,))
 def _parameters(sys: System):
     I = kin.take(kin.body_inertias(sys), slice(0, sys.topology.nb))
     rows = jnp.stack(jnp.broadcast_arrays(I.mass, *I.h, *I.I), 1)
@@ -76,7 +77,7 @@ def _dof_body_pairs(t: Topology):
     return np.nonzero(masks.T)  # (dof, body)
 
 
-@kernel()
+@kernel(lambda sys, *_: (sys.nv, 10 * sys.nb))
 def _torque_regressor(sys: System, q, v, a):
     t, nodes = sys.topology, nodes_of(sys.topology)
     joints, roots, A0, R, V, A, _ = kin.motion_pass(sys, q, v, a, sys.gravity)
@@ -95,11 +96,11 @@ def _torque_regressor(sys: System, q, v, a):
     entries = _wide(kin.take(S, dof)).dot(kin.take(f, body).from_(arm))
     table = np.full((t.nv, t.nb), len(dof))
     table[dof, body] = np.arange(len(dof))
-    Y = jnp.concatenate([entries, jnp.zeros_like(entries[:1])])[table]
+    Y = rows(jnp.concatenate([entries, jnp.zeros_like(entries[:1])]), table)
     return Y.reshape((t.nv, t.nb * 10) + Y.shape[3:])
 
 
-@kernel()
+@kernel(lambda sys, *_: [(10 * sys.nb,), (10 * sys.nb,)])
 def _energy_regressors(sys: System, q, v):
     joints, roots, _, _, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
     nodes = nodes_of(sys.topology)

@@ -15,6 +15,7 @@ from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.scan import inward, outward
 from jaxrbd.tree.spatial import ZERO3, Force, Motion, Vec3
+from jaxrbd.tree.sweep import rows
 
 
 def inverse_dynamics(sys: System, q, v, a, f_ext=None):
@@ -40,7 +41,7 @@ def gravity_force(sys: System, q):
     return _inverse_dynamics(sys, q, zero, zero, None)
 
 
-@kernel()
+@kernel(lambda sys, *_: (sys.nv,))
 def _inverse_dynamics(sys: System, q, v, a, f_ext):
     nodes = nodes_of(sys.topology)
     links, R0 = kin.link_transforms(sys, q, v), kin.root_states(sys, q).R
@@ -55,7 +56,7 @@ def _inverse_dynamics(sys: System, q, v, a, f_ext):
         A = A.at(r).rotate(R.T) + S * qdd + V.cross(S * qd)
         return V, A if bias is None else A + bias
 
-    xs = (links._replace(A=None), v[nodes.v], a[nodes.v])
+    xs = (links._replace(A=None), rows(v, nodes.v), rows(a, nodes.v))
     V, A = outward(nodes, move, xs, kin.broadcast((V0, A0), q))
 
     # Newton-Euler, every body at once
