@@ -7,6 +7,7 @@ from jaxrbd.devices import configure_cpu, spread
 from jaxrbd.errors import ArgumentError, ModelError, ModelWarning, RbdError
 from jaxrbd.forces import actuator_force, passive_force
 from jaxrbd.ik import GaussNewton, inverse_kinematics
+from jaxrbd.inertia import log_cholesky, with_log_cholesky
 from jaxrbd.integrators import RK4, SemiImplicitEuler
 from jaxrbd.model import zoo
 from jaxrbd.model.builder import Builder
@@ -18,13 +19,14 @@ from jaxrbd.model.edit import attach, combine, lock_joints
 from jaxrbd.model.load import load, read_description
 from jaxrbd.model.save import load_system, save
 from jaxrbd.model.system import System
-from jaxrbd.simulate import State, rollout, step
+from jaxrbd.simulate import State, linearize, rollout, step
 from jaxrbd.solution import Result, Solution
 from jaxrbd.tree.aba import forward_dynamics, mass_matrix_inverse, mass_matrix_solve
 from jaxrbd.tree.arguments import check
 from jaxrbd.tree.cholesky import mass_matrix_factor, solve_factor
 from jaxrbd.tree.coriolis import coriolis_matrix
 from jaxrbd.tree.crba import mass_matrix
+from jaxrbd.tree.derivatives import forward_dynamics_derivatives, inverse_dynamics_derivatives
 from jaxrbd.tree.frames import (
     forward_kinematics,
     frame_acceleration,

@@ -10,7 +10,7 @@ from jaxrbd.forces import applied_force, passive_force
 from jaxrbd.integrators import SemiImplicitEuler
 from jaxrbd.model.system import System, pytree
 from jaxrbd.tree.arguments import arguments
-from jaxrbd.tree.manifold import neutral
+from jaxrbd.tree.manifold import difference, integrate, neutral
 
 
 @pytree
@@ -41,10 +41,21 @@ def step(sys: System, state: State, u=None, integrator=None, f_ext=None) -> Stat
     return State(*integrator.step(sys, q, v, force, f_ext))
 
 
-def rollout(sys: System, state: State, controls=None, integrator=None, *, steps: int | None = None) -> State:
+def rollout(
+    sys: System,
+    state: State,
+    controls=None,
+    integrator=None,
+    *,
+    steps: int | None = None,
+    checkpoint: int | str | None = None,
+) -> State:
     """States after each step, stacked: leaves (T, ...). The initial state is not repeated.
 
     `controls`: (T, nu) or (T, nv), or None together with `steps`; or a function (q, v, t) -> u with `steps`.
+    `checkpoint` matters for reverse mode only: a number of steps per segment, or "sqrt" for √T. Within a
+    segment everything is computed again from the state at its start, so what is kept for the backward
+    pass grows with T / segment + segment instead of T. The numbers stay the same.
     """
     integrator = _integrator(integrator)
     if callable(controls) or controls is None:
@@ -71,7 +82,56 @@ def rollout(sys: System, state: State, controls=None, integrator=None, *, steps:
         return s, s
 
     start = State(*arguments(sys, q=state.q, v=state.v))
-    return jax.lax.scan(advance, start, xs)[1]
+    segment = _segment(checkpoint, xs.shape[0])
+    if segment is None:
+        return jax.lax.scan(advance, start, xs)[1]
+    return _scan_in_segments(advance, start, xs, segment)
+
+
+def _segment(checkpoint, steps: int) -> int | None:
+    if checkpoint is None:
+        return None
+    if checkpoint == "sqrt":
+        return max(1, round(steps**0.5))
+    if isinstance(checkpoint, int) and not isinstance(checkpoint, bool) and checkpoint > 0:
+        return checkpoint
+    raise ArgumentError(
+        f'checkpoint is {checkpoint!r}, expected None, "sqrt", or a positive number of steps per segment.'
+    )
+
+
+def _scan_in_segments(advance, start, xs, segment: int):
+    """lax.scan whose reverse mode keeps one carry per segment; the last segment may be shorter."""
+    steps = xs.shape[0]
+    whole = steps // segment * segment
+    run = jax.checkpoint(lambda carry, x: jax.lax.scan(advance, carry, x), prevent_cse=False)
+    carry, parts = start, []
+    if whole:
+        carry, ys = jax.lax.scan(run, carry, xs[:whole].reshape((-1, segment) + xs.shape[1:]))
+        parts.append(jax.tree.map(lambda y: y.reshape((whole,) + y.shape[2:]), ys))
+    if whole < steps or not parts:
+        parts.append(run(carry, xs[whole:])[1])
+    return jax.tree.map(lambda *y: jnp.concatenate(y), *parts)
+
+
+def linearize(sys: System, state: State, u=None, integrator=None, f_ext=None):
+    """(A, B) with  dx' = A dx + B du  for one step of any integrator; x = (q, v) in the tangent space.
+
+    A is (2 nv, 2 nv) and B (2 nv, nu) for actuator controls or (2 nv, nv) for joint forces. A change dq
+    means integrate(q, dq), and the new state's change is measured by `difference`. vmap it for batches.
+    """
+    q, v = arguments(sys, q=state.q, v=state.v)
+    if u is None:
+        u = jnp.zeros(sys.nv, sys.dtype)
+    u = jnp.asarray(u, sys.dtype)
+    after = step(sys, State(q, v), u, integrator, f_ext)
+
+    def flow(dx, du):
+        moved = State(integrate(sys, q, dx[: sys.nv]), v + dx[sys.nv :])
+        new = step(sys, moved, u + du, integrator, f_ext)
+        return jnp.concatenate([difference(sys, after.q, new.q), new.v - after.v])
+
+    return jax.jacfwd(flow, (0, 1))(jnp.zeros(2 * sys.nv, sys.dtype), jnp.zeros_like(u))
 
 
 def _integrator(integrator):

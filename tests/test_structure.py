@@ -11,7 +11,7 @@ LAYERS = [
     ("errors",),
     ("model",),
     ("tree",),
-    ("solution", "forces", "ik_targets", "ik"),
+    ("solution", "forces", "inertia", "ik_targets", "ik"),
     ("integrators",),
     ("simulate", "devices"),
     ("demo", "commands", "cli", "__main__"),

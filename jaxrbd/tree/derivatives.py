@@ -1,0 +1,242 @@
+"""Full Jacobians of inverse and forward dynamics by analytic formulas, O(nb depth).
+
+Derivatives with respect to q are taken in the tangent space: along integrate(q, dv) at dv = 0. With all
+quantities about the root's origin in world axes, composites of inertia I, of the velocity-product matrix
+2B and of force f over the subtree of j, and the parent's velocity and acceleration (which starts with
+minus gravity), the columns
+
+    Sp = V_parent x S,   Spp = A_parent x S + V_parent x Sp,   Sd = V x S
+
+give for every i on the path from j to the root (Singh, Russo and Wensing, 2022; same joint: without f)
+
+    dtau_j/dq_i = S_j·(2B_j Sp_i + I_j Spp_i)        dtau_j/dv_i = S_j·(2B_j S_i + I_j (Sp_i + Sd_i))
+    dtau_i/dq_j = S_i·(2B_j Sp_j + I_j Spp_j + S_j x* f_j)     dtau_i/dv_j = S_i·(2B_j S_j + I_j (Sp_j + Sd_j))
+
+For a rigid body with momentum (n, p) = I V, 2B = [[T, 0], [-2 p x, 0]] has twelve numbers.
+External wrenches keep their world axes while their bodies move; they enter with terms of their own.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.model.system import System, Topology
+from jaxrbd.tree import kinematics as kin
+from jaxrbd.tree.aba import forward_dynamics
+from jaxrbd.tree.arguments import arguments, external, require_mass
+from jaxrbd.tree.batching import kernel
+from jaxrbd.tree.crba import ancestor_pairs, columns_by_dof
+from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.scan import accumulate, outward
+from jaxrbd.tree.spatial import ZERO3, Force, Inertia, Mat3, Motion, Vec3, outer, skew
+from jaxrbd.tree.sweep import rows
+
+
+class InverseDynamicsDerivatives(NamedTuple):
+    """Jacobians (nv, nv) of tau = inverse_dynamics(q, v, a); with respect to a it is the mass matrix."""
+
+    q: jax.Array
+    v: jax.Array
+    a: jax.Array
+
+
+class ForwardDynamicsDerivatives(NamedTuple):
+    """Jacobians (nv, nv) of a = forward_dynamics(q, v, tau); with respect to tau it is M^-1."""
+
+    q: jax.Array
+    v: jax.Array
+    tau: jax.Array
+
+
+def inverse_dynamics_derivatives(sys: System, q, v, a, f_ext=None) -> InverseDynamicsDerivatives:
+    """∂tau/∂(q, v, a), each (nv, nv), q in the tangent space; analytic, O(nb depth)."""
+    q, v, a = arguments(sys, q=q, v=v, a=a)
+    entries = _derivative_entries(sys, q, v, a, external(sys, f_ext, q.dtype))
+    return InverseDynamicsDerivatives(*_fill(sys, entries))
+
+
+def forward_dynamics_derivatives(sys: System, q, v, tau, f_ext=None) -> ForwardDynamicsDerivatives:
+    """∂a/∂(q, v, tau), each (nv, nv), q in the tangent space.
+
+    -M^-1 times the derivatives of inverse dynamics at the acceleration that tau produces.
+    """
+    require_mass(sys, "forward_dynamics_derivatives")
+    a = forward_dynamics(sys, q, v, tau, f_ext)
+    dq, dv, M = inverse_dynamics_derivatives(sys, q, v, a, f_ext)
+    L = jax.lax.linalg.cholesky(M, symmetrize_input=False)
+    eye = jnp.eye(sys.nv, dtype=M.dtype)
+    half = jax.lax.linalg.triangular_solve(L, eye, left_side=True, lower=True)
+    inverse = half.T @ half
+    both = -inverse @ jnp.concatenate([dq, dv], 1)
+    return ForwardDynamicsDerivatives(both[:, : sys.nv], both[:, sys.nv :], inverse)
+
+
+@lru_cache(maxsize=512)
+def _pairs(t: Topology):
+    """Pairs (ancestor, descendant) across joints, pairs within quaternion joints, tables for q, v and M."""
+    i, j, _ = ancestor_pairs(t)
+    joint = np.zeros(t.nv, int)
+    for b in range(t.nb):
+        joint[t.v_starts[b] : t.v_starts[b + 1]] = b
+    together = np.array([t.joint_types[b] in ("spherical", "free") for b in range(t.nb)], bool)
+    same = (joint[i] == joint[j]) & together[joint[i]]
+    first, second = (i[~same], j[~same]), (i[same], j[same])
+    i, j = np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]])
+    n = len(i)
+    table = np.full((t.nv, t.nv), 2 * n)
+    table[i, j] = n + np.arange(n)  # row: the ancestor's torque
+    table[j, i] = np.arange(n)  # row: the descendant's torque; wins on the diagonal
+    mass = np.full((t.nv, t.nv), n)
+    mass[i, j] = mass[j, i] = np.arange(n)
+    return first, second, table, mass
+
+
+def _fill(sys: System, entries):
+    table, mass = _pairs(sys.topology)[2:]
+    padded = [jnp.concatenate([e, jnp.zeros_like(e[:1])]) for e in entries]
+    return rows(padded[0], table), rows(padded[1], table), rows(padded[2], mass)
+
+
+def _entry_shapes(sys: System, *_):
+    n = len(ancestor_pairs(sys.topology)[0])
+    return [(2 * n,), (2 * n,), (n,)]
+
+
+@lru_cache(maxsize=512)
+def _dof_rows(t: Topology):
+    """For every degree of freedom: rows (nodes, then roots) of itself, of what moves its column, of its parent."""
+    nodes = nodes_of(t)
+    N = nodes.size
+    own, carried, parent = [], [], []
+    for s in nodes.slot_of_dof:
+        s = int(s)
+        if s >= N:  # a free root: its columns move with it, its parent is the world
+            root = N + 1 + (s - N) // 6
+            own.append(root), carried.append(root), parent.append(N)
+            continue
+        own.append(s)
+        if nodes.moves[s]:
+            carried.append(s), parent.append(int(nodes.parent[s]))
+        else:  # spherical or inner free: columns move with the body
+            body = int(nodes.body[s])
+            start = next(int(k) for k in nodes.quaternion_first if nodes.body[k] == body)
+            carried.append(int(nodes.body_slot[body])), parent.append(int(nodes.parent[start]))
+    return tuple(np.array(x, int) for x in (own, carried, parent))
+
+
+def _motions(sys: System, q, v, a):
+    """Columns, positions, velocities and accelerations about the roots' origins, nodes then roots."""
+    nodes = nodes_of(sys.topology)
+    joints, roots = kin.joint_transforms(sys, q, v), kin.root_states(sys, q, v)
+    A0 = kin.root_twists(sys, roots.R, a)
+    A0 = Motion(A0.ang, Vec3(*(x - sys.gravity[k][None] for k, x in enumerate(A0.lin))))
+
+    def move(parent, x):
+        R, p, V, A, _ = parent
+        j, qd, qdd = x
+        p = p + R @ j.p
+        R = R @ j.R
+        back = Vec3(*(-c for c in p))
+        S = kin.column(j, R).at(back)
+        Sq = S * qd
+        V = V + Sq
+        A = A + S * qdd + V.cross(Sq)
+        return R, p, V, A if j.bias is None else A + j.bias.rotate(R).at(back), S
+
+    zero3 = jax.tree.map(jnp.zeros_like, roots.p)
+    start = kin.broadcast((roots.R, zero3, roots.V, A0, Motion(zero3, zero3)), q)
+    R, p, V, A, S = outward(nodes, move, (joints, rows(v, nodes.v), rows(a, nodes.v)), start)
+    at_roots = kin.broadcast((roots.R, zero3, roots.V, A0), q)
+    return roots, S, *kin.join((R, p, V, A), at_roots)
+
+
+class _Composite(NamedTuple):
+    I: Inertia
+    T: Mat3  # upper left of 2B
+    p: Vec3  # linear momentum: the lower left of 2B is -2 p x
+    f: Force
+    E: object  # external: sum of x fᵀ - (x·f) 1, with f at x; or None
+    f_ext: object
+
+
+@kernel(_entry_shapes)
+def _derivative_entries(sys: System, q, v, a, f_ext):
+    t, nodes = sys.topology, nodes_of(sys.topology)
+    N = nodes.size
+    roots, S, R, p, V, A = _motions(sys, q, v, a)
+    at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
+    I = kin.join(*kin.broadcast((at_nodes, at_roots), q)).rotate(R).from_(p)
+    h = I @ V
+    w, u, c = skew(V.ang), skew(V.lin), skew(I.h)
+    T = w @ I.I - I.I.full() @ w - u @ c - c @ u - skew(h.ang)
+    own = _Composite(I, T, h.lin, I @ A + V.cross_force(h), None, None)
+    if f_ext is not None:
+        fx = kin.join(*kin.external_forces(sys, f_ext, R))
+        x = _body_origins(sys, R, p)
+        dot = x.dot(fx.lin)
+        E = outer(x, fx.lin) - Mat3(Vec3(dot, 0, 0), Vec3(0, dot, 0), Vec3(0, 0, dot))
+        own = own._replace(E=E, f_ext=fx.from_(p))
+    own = kin.broadcast(own, q)
+    below, from_children = accumulate(nodes, kin.take(own, slice(0, N)))
+    total = kin.join(below, jax.tree.map(jnp.add, from_children, kin.take(own, slice(N, None))))
+
+    # by degree of freedom
+    S, _ = columns_by_dof(sys, S, kin.take(p, slice(0, N)), roots)
+    mine, carried, parent = _dof_rows(t)
+    V_parent, A_parent = kin.take((V, A), parent)
+    Sp = V_parent.cross(S)
+    Spp = A_parent.cross(S) + V_parent.cross(Sp)
+    Sv = Sp + kin.take(V, carried).cross(S)
+    C = kin.take(total, mine)
+    two_b = lambda m: Force(C.T @ m.ang, C.p.cross(m.ang) * -2.0)  # noqa: E731
+    F = C.I @ S
+    W = C.T.T @ S.ang + C.p.cross(S.lin) * 2.0  # (2B)ᵀ S, whose linear part is zero
+    by_q = two_b(Sp) + C.I @ Spp
+    by_v = two_b(S) + C.I @ Sv
+    turned = S.cross_force(C.f)
+    if f_ext is not None:
+        moved = Force(C.E @ S.ang + S.lin.cross(C.f_ext.lin), ZERO3)
+        turned = turned - moved
+        # tau_j = -S_j·f_ext with S_j carried along by S_i: -S_i·(S_j x* f_ext) - S_j·moved_i, no linear part
+        arm = S.cross_force(C.f_ext).ang + C.E.T @ S.ang
+        W_ext = Vec3(*(-x for x in arm))
+
+    (i1, j1), (i2, j2) = _pairs(t)[:2]
+    i, j = np.concatenate([i1, i2]), np.concatenate([j1, j2])
+    S_i, F_j, W_j = kin.take(S, i), kin.take(F, j), kin.take(W, j)
+    lower_q = W_j.dot(kin.take(Sp.ang, i)) + kin.take(Spp, i).dot(F_j)
+    lower_v = W_j.dot(S_i.ang) + kin.take(Sv, i).dot(F_j)
+    upper_q = S_i.dot(kin.take(by_q, j))
+    across = kin.take(S, i1).dot(kin.take(turned, j1))
+    if f_ext is not None:
+        lower_q = lower_q + kin.take(W_ext, j).dot(S_i.ang)
+        within = _within(S, C, moved, i2, j2)
+    else:
+        within = jnp.zeros((len(i2),) + across.shape[1:], across.dtype)
+    upper_q = upper_q + jnp.concatenate([across, within])
+    upper_v = S_i.dot(kin.take(by_v, j))
+    diagonal = jnp.asarray(i == j, q.dtype)[:, None] * rows(sys.armature, j)
+    mass = S_i.dot(F_j) + diagonal
+    return [jnp.concatenate([lower_q, upper_q]), jnp.concatenate([lower_v, upper_v]), mass]
+
+
+def _within(S, C, moved, i, j):
+    """External part of dtau_i/dq_j for two columns of one joint: S_i moves with the joint as well."""
+    rigid = kin.take(S.cross_force(C.f_ext), j)
+    return kin.take(S, i).dot(rigid - kin.take(moved, j))
+
+
+def _body_origins(sys: System, R: Mat3, p: Vec3) -> Vec3:
+    """Where external wrenches act: the origin of the body frame of every node that carries one, else p."""
+    t, nodes = sys.topology, nodes_of(sys.topology)
+    if not t.has_offsets:
+        return p
+    offset = rows(sys.frame_position, np.array(t.body_frames, int))
+    offset = Vec3(*(jnp.concatenate([offset[:, k], jnp.zeros_like(offset[:1, k])]) for k in range(3)))
+    index = np.where(nodes.last & nodes.live, nodes.body, t.nb)
+    return p + R @ kin.take(offset, np.concatenate([index, [t.nb], nodes.root_bodies]).astype(int))
