@@ -21,7 +21,7 @@ from jaxrbd.tree.sweep import put_rows
 
 
 def pseudo_inertia(mass, com, inertia):
-    """J (..., 4, 4) from mass, centre of mass (..., 3), and xx, xy, xz, yy, yz, zz about the latter (..., 6)."""
+    """J (..., 4, 4) from mass, centre of mass and inertia (xx, xy, xz, yy, yz, zz) about it (..., 6)."""
     xx, xy, xz, yy, yz, zz = jnp.moveaxis(jnp.asarray(inertia), -1, 0)
     half = 0.5 * (xx + yy + zz)
     sigma = jnp.stack(
@@ -126,6 +126,6 @@ def _link_indices(sys: System, links) -> np.ndarray:
         return np.array([find(names, name, "link") for name in links], int)
     if isinstance(sys.mass, jax.core.Tracer):
         raise ArgumentError(
-            "log_cholesky: which links have mass cannot be seen under jit. Pass `links`, the names of the links."
+            "log_cholesky: which links have mass cannot be seen under jit. Pass `links`, their names."
         )
     return np.flatnonzero(np.asarray(sys.mass) > 0)

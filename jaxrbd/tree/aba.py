@@ -15,8 +15,9 @@ import numpy as np
 
 from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
+from jaxrbd.tree import rnea_derivatives
 from jaxrbd.tree.arguments import arguments, external, require_mass
-from jaxrbd.tree.batching import Base, kernel, partial_jvp, partial_vjp
+from jaxrbd.tree.batching import Base, kernel
 from jaxrbd.tree.dense import forward_dynamics_dense
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.rnea import _inverse_dynamics
@@ -200,26 +201,26 @@ def _forward_tangent(program, leaves, out, tangents):
     others = tangents[:where] + [None] + tangents[where + 1 :]
     rhs = jnp.zeros_like(out[0]) if tau_dot is None else tau_dot
     if any(t is not None for t in others):
-        rhs = rhs - partial_jvp(inverse.run, at, others)[0]
+        rhs = rhs - rnea_derivatives.tangent(inverse, at, None, others)[0]
     batch = jnp.broadcast_shapes(rhs.shape[-1:], q.shape[-1:])
     rhs = jnp.broadcast_to(rhs, rhs.shape[:-1] + batch)
     return [factor_solve(sys, articulated_factor(sys, _widen(q, batch)), rhs)]
 
 
 def _forward_adjoint(program, leaves, out, active, cotangents):
-    """With lam = M^-1 times the cotangent of a: lam for tau, and minus the adjoint of ID at lam for the rest."""
+    """lam = M^-1 times the cotangent of a is tau's cotangent; the others are the adjoint of ID at -lam."""
     sys, q, inverse, at, where = _as_inverse_dynamics(program, leaves, out)
     (ct,) = cotangents
     batch = jnp.broadcast_shapes(ct.shape[-1:], *(x.shape[-1:] for x in leaves))
     lam = factor_solve(sys, articulated_factor(sys, _widen(q, batch)), _widen(ct, batch))
     others = active[:where] + (False,) + active[where + 1 :]
-    rest = iter(partial_vjp(inverse.run, at, others, [-lam]) if any(others) else [])
+    rest = iter(rnea_derivatives.adjoint(inverse, at, None, others, [-lam]) if any(others) else [])
     tau = lam if leaves[where].shape[-1:] == batch else jnp.sum(lam, -1, keepdims=True)
     return [tau if i == where else next(rest) for i, a in enumerate(active) if a]
 
 
 def _as_inverse_dynamics(program, leaves, out):
-    """System, q, the program of inverse dynamics with its leaves at the acceleration `out`, and where tau is."""
+    """System, q, the program of inverse dynamics, its leaves at the acceleration `out`, and where tau is."""
     sys, q, *_ = jax.tree.unflatten(program.treedef, leaves)
     where = len(jax.tree.leaves(sys)) + 2
     at = leaves[:where] + [out[0]] + leaves[where + 1 :]
@@ -230,7 +231,7 @@ def _widen(x, batch):
     return jnp.broadcast_to(x, x.shape[:-1] + batch)
 
 
-_forward_dynamics.derivatives(_forward_tangent, _forward_adjoint)
+_forward_dynamics.derivatives(_forward_tangent, _forward_adjoint, uses_output=True)
 
 
 @kernel(lambda sys, *_: (sys.nv,))

@@ -37,9 +37,10 @@ CHUNK_ELEMENTS, ROW_ELEMENTS = 8192, 512
 class Kernel:
     """A batch-last function of (System, arrays...) with the shapes of its results and its own rules."""
 
-    def __init__(self, f, shape, single=None, small=1):
-        self.f, self.shape, self.single, self.small = f, shape, single, small
+    def __init__(self, f, shape, single=None, small=1, chunk=None):
+        self.f, self.shape, self.single, self.small, self.chunk = f, shape, single, small, chunk
         self.tangent_rule = self.adjoint_rule = None
+        self.uses_output = False
         functools.update_wrapper(self, f)
 
     def __call__(self, *args):
@@ -52,17 +53,18 @@ class Kernel:
         """The code itself, on leaves (..., B)."""
         return self.f(*args)
 
-    def derivatives(self, tangent, adjoint):
+    def derivatives(self, tangent, adjoint, uses_output: bool):
         """Use rules written by hand, both functions of batch-last leaves; see `Tangent` and `Adjoint`."""
-        self.tangent_rule, self.adjoint_rule = tangent, adjoint
+        self.tangent_rule, self.adjoint_rule, self.uses_output = tangent, adjoint, uses_output
 
 
-def kernel(shape, single=None, small: int = 1):
+def kernel(shape, single=None, small: int = 1, chunk: int | None = None):
     """Decorator. `shape(sys, *args)`: a pytree of result shapes, unbatched.
 
-    `single(*args)` is an unbatched algorithm, used for plain calls and batches <= small.
+    `single(*args)` is an unbatched algorithm, used for plain calls and batches <= small. `chunk` overrides
+    the number of states that are computed together on CPU.
     """
-    return lambda f: Kernel(f, shape, single, small)
+    return lambda f: Kernel(f, shape, single, small, chunk)
 
 
 # --- programs: what the primitive runs on flat leaves --------------------------------------------------
@@ -77,7 +79,7 @@ class Base:
 
     @property
     def uses_output(self) -> bool:
-        return self.kernel.tangent_rule is not None
+        return self.kernel.uses_output
 
     def structs(self, leaves):
         args = jax.tree.unflatten(self.treedef, leaves)
@@ -302,6 +304,7 @@ def _chunk_size(program, size: int) -> int:
         return size
     nodes = nodes_of(program.topology)
     largest = max(CHUNK_ELEMENTS // max(nodes.size, 8), ROW_ELEMENTS // nodes.width) // 32 * 32
+    largest = getattr(getattr(program, "kernel", None), "chunk", None) or largest
     if size <= largest:
         return size
     count = -(-size // largest)

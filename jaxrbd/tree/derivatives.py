@@ -9,8 +9,10 @@ minus gravity), the columns
 
 give for every i on the path from j to the root (Singh, Russo and Wensing, 2022; same joint: without f)
 
-    dtau_j/dq_i = S_j·(2B_j Sp_i + I_j Spp_i)        dtau_j/dv_i = S_j·(2B_j S_i + I_j (Sp_i + Sd_i))
-    dtau_i/dq_j = S_i·(2B_j Sp_j + I_j Spp_j + S_j x* f_j)     dtau_i/dv_j = S_i·(2B_j S_j + I_j (Sp_j + Sd_j))
+    dtau_j/dq_i = S_j·(2B_j Sp_i + I_j Spp_i)
+    dtau_i/dq_j = S_i·(2B_j Sp_j + I_j Spp_j + S_j x* f_j)
+    dtau_j/dv_i = S_j·(2B_j S_i + I_j (Sp_i + Sd_i))
+    dtau_i/dv_j = S_i·(2B_j S_j + I_j (Sp_j + Sd_j))
 
 For a rigid body with momentum (n, p) = I V, 2B = [[T, 0], [-2 p x, 0]] has twelve numbers.
 External wrenches keep their world axes while their bodies move; they enter with terms of their own.
@@ -27,7 +29,7 @@ import numpy as np
 
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import forward_dynamics
+from jaxrbd.tree.aba import _forward_dynamics
 from jaxrbd.tree.arguments import arguments, external, require_mass
 from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import ancestor_pairs, columns_by_dof
@@ -56,8 +58,7 @@ class ForwardDynamicsDerivatives(NamedTuple):
 def inverse_dynamics_derivatives(sys: System, q, v, a, f_ext=None) -> InverseDynamicsDerivatives:
     """∂tau/∂(q, v, a), each (nv, nv), q in the tangent space; analytic, O(nb depth)."""
     q, v, a = arguments(sys, q=q, v=v, a=a)
-    entries = _derivative_entries(sys, q, v, a, external(sys, f_ext, q.dtype))
-    return InverseDynamicsDerivatives(*_fill(sys, entries))
+    return InverseDynamicsDerivatives(*_inverse_derivatives(sys, q, v, a, external(sys, f_ext, q.dtype)))
 
 
 def forward_dynamics_derivatives(sys: System, q, v, tau, f_ext=None) -> ForwardDynamicsDerivatives:
@@ -65,51 +66,57 @@ def forward_dynamics_derivatives(sys: System, q, v, tau, f_ext=None) -> ForwardD
 
     -M^-1 times the derivatives of inverse dynamics at the acceleration that tau produces.
     """
+    q, v, tau = arguments(sys, q=q, v=v, tau=tau)
     require_mass(sys, "forward_dynamics_derivatives")
-    a = forward_dynamics(sys, q, v, tau, f_ext)
-    dq, dv, M = inverse_dynamics_derivatives(sys, q, v, a, f_ext)
+    return ForwardDynamicsDerivatives(*_forward_derivatives(sys, q, v, tau, external(sys, f_ext, q.dtype)))
+
+
+@kernel(lambda sys, *_: [(sys.nv, sys.nv)] * 3, chunk=256)
+def _forward_derivatives(sys: System, q, v, tau, f_ext):
+    a = _forward_dynamics.batch_last(sys, q, v, tau, f_ext)
+    dq, dv, M = (jnp.moveaxis(x, -1, 0) for x in _inverse_derivatives.batch_last(sys, q, v, a, f_ext))
+    half = inverse_cholesky(M)
+    inverse = _product(jnp.swapaxes(half, -1, -2), half)
+    return [jnp.moveaxis(x, 0, -1) for x in (-_product(inverse, dq), -_product(inverse, dv), inverse)]
+
+
+def _product(x, y):
+    return jnp.matmul(x, y, precision="highest")
+
+
+def inverse_cholesky(M):
+    """L^-1 for M = L Lᵀ, (B, n, n); halves at a time, which trades substitutions for products."""
     L = jax.lax.linalg.cholesky(M, symmetrize_input=False)
-    eye = jnp.eye(sys.nv, dtype=M.dtype)
-    half = jax.lax.linalg.triangular_solve(L, eye, left_side=True, lower=True)
-    inverse = half.T @ half
-    both = -inverse @ jnp.concatenate([dq, dv], 1)
-    return ForwardDynamicsDerivatives(both[:, : sys.nv], both[:, sys.nv :], inverse)
+    n = M.shape[-1]
+
+    def solve(L):
+        eye = jnp.broadcast_to(jnp.eye(L.shape[-1], dtype=L.dtype), L.shape)
+        return jax.lax.linalg.triangular_solve(L, eye, left_side=True, lower=True)
+
+    if n < 24:
+        return solve(L)
+    k = n // 2
+    first, second = solve(L[:, :k, :k]), solve(L[:, k:, k:])
+    corner = -_product(second, _product(L[:, k:, :k], first))
+    top = jnp.concatenate([first, jnp.zeros((len(M), k, n - k), M.dtype)], -1)
+    return jnp.concatenate([top, jnp.concatenate([corner, second], -1)], -2)
 
 
 @lru_cache(maxsize=512)
-def _pairs(t: Topology):
-    """Pairs (ancestor, descendant) across joints, pairs within quaternion joints, tables for q, v and M."""
+def _relations(t: Topology):
+    """Masks (nv, nv): the column is on the row's path to the root (or of the same joint); the reverse."""
     i, j, _ = ancestor_pairs(t)
-    joint = np.zeros(t.nv, int)
+    above = np.zeros((t.nv, t.nv), bool)
+    above[j, i] = True
     for b in range(t.nb):
-        joint[t.v_starts[b] : t.v_starts[b + 1]] = b
-    together = np.array([t.joint_types[b] in ("spherical", "free") for b in range(t.nb)], bool)
-    same = (joint[i] == joint[j]) & together[joint[i]]
-    first, second = (i[~same], j[~same]), (i[same], j[same])
-    i, j = np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]])
-    n = len(i)
-    table = np.full((t.nv, t.nv), 2 * n)
-    table[i, j] = n + np.arange(n)  # row: the ancestor's torque
-    table[j, i] = np.arange(n)  # row: the descendant's torque; wins on the diagonal
-    mass = np.full((t.nv, t.nv), n)
-    mass[i, j] = mass[j, i] = np.arange(n)
-    return first, second, table, mass
-
-
-def _fill(sys: System, entries):
-    table, mass = _pairs(sys.topology)[2:]
-    padded = [jnp.concatenate([e, jnp.zeros_like(e[:1])]) for e in entries]
-    return rows(padded[0], table), rows(padded[1], table), rows(padded[2], mass)
-
-
-def _entry_shapes(sys: System, *_):
-    n = len(ancestor_pairs(sys.topology)[0])
-    return [(2 * n,), (2 * n,), (n,)]
+        if t.joint_types[b] in ("spherical", "free"):
+            above[t.v_starts[b] : t.v_starts[b + 1], t.v_starts[b] : t.v_starts[b + 1]] = True
+    return above, above.T & ~above
 
 
 @lru_cache(maxsize=512)
 def _dof_rows(t: Topology):
-    """For every degree of freedom: rows (nodes, then roots) of itself, of what moves its column, of its parent."""
+    """For every freedom: rows (nodes, then roots) of itself, of what moves its column, of its parent."""
     nodes = nodes_of(t)
     N = nodes.size
     own, carried, parent = [], [], []
@@ -164,8 +171,8 @@ class _Composite(NamedTuple):
     f_ext: object
 
 
-@kernel(_entry_shapes)
-def _derivative_entries(sys: System, q, v, a, f_ext):
+@kernel(lambda sys, *_: [(sys.nv, sys.nv)] * 3, chunk=256)
+def _inverse_derivatives(sys: System, q, v, a, f_ext):
     t, nodes = sys.topology, nodes_of(sys.topology)
     N = nodes.size
     roots, S, R, p, V, A = _motions(sys, q, v, a)
@@ -206,29 +213,24 @@ def _derivative_entries(sys: System, q, v, a, f_ext):
         arm = S.cross_force(C.f_ext).ang + C.E.T @ S.ang
         W_ext = Vec3(*(-x for x in arm))
 
-    (i1, j1), (i2, j2) = _pairs(t)[:2]
-    i, j = np.concatenate([i1, i2]), np.concatenate([j1, j2])
-    S_i, F_j, W_j = kin.take(S, i), kin.take(F, j), kin.take(W, j)
-    lower_q = W_j.dot(kin.take(Sp.ang, i)) + kin.take(Spp, i).dot(F_j)
-    lower_v = W_j.dot(S_i.ang) + kin.take(Sv, i).dot(F_j)
-    upper_q = S_i.dot(kin.take(by_q, j))
-    across = kin.take(S, i1).dot(kin.take(turned, j1))
-    if f_ext is not None:
-        lower_q = lower_q + kin.take(W_ext, j).dot(S_i.ang)
-        within = _within(S, C, moved, i2, j2)
-    else:
-        within = jnp.zeros((len(i2),) + across.shape[1:], across.dtype)
-    upper_q = upper_q + jnp.concatenate([across, within])
-    upper_v = S_i.dot(kin.take(by_v, j))
-    diagonal = jnp.asarray(i == j, q.dtype)[:, None] * rows(sys.armature, j)
-    mass = S_i.dot(F_j) + diagonal
-    return [jnp.concatenate([lower_q, upper_q]), jnp.concatenate([lower_v, upper_v]), mass]
+    # Row by row: path formulas where the column moves the row, subtree formulas where the row moves the
+    # column. In a loop, because XLA would otherwise compute the columns anew for every entry.
+    by_q = by_q + turned
+    above, below = (m[:, :, None] for m in _relations(t))
 
+    def row(_, x):
+        S_r, F_r, W_r, W_ext_r, above, below = x
+        choose = lambda x, y: jnp.where(above, x, jnp.where(below, y, 0))  # noqa: E731
+        path_q = W_r.dot(Sp.ang) + Spp.dot(F_r)
+        path_q = path_q if f_ext is None else path_q + W_ext_r.dot(S.ang)
+        dq = choose(path_q, S_r.dot(by_q))
+        dv = choose(W_r.dot(S.ang) + Sv.dot(F_r), S_r.dot(by_v))
+        return None, (dq, dv, choose(S.dot(F_r), S_r.dot(F)))
 
-def _within(S, C, moved, i, j):
-    """External part of dtau_i/dq_j for two columns of one joint: S_i moves with the joint as well."""
-    rigid = kin.take(S.cross_force(C.f_ext), j)
-    return kin.take(S, i).dot(rigid - kin.take(moved, j))
+    xs = (S, F, W, None if f_ext is None else W_ext, above, below)
+    _, (dq, dv, mass) = jax.lax.scan(row, None, xs)
+    armature = jnp.asarray(np.eye(t.nv)[:, :, None], q.dtype) * sys.armature[:, None]
+    return dq, dv, mass + armature
 
 
 def _body_origins(sys: System, R: Mat3, p: Vec3) -> Vec3:

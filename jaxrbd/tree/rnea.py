@@ -10,11 +10,12 @@ import jax.numpy as jnp
 
 from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
+from jaxrbd.tree import rnea_derivatives
 from jaxrbd.tree.arguments import arguments, external
 from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.scan import inward, outward
-from jaxrbd.tree.spatial import ZERO3, Force, Motion, Vec3
+from jaxrbd.tree.spatial import ZERO3, Force
 from jaxrbd.tree.sweep import rows
 
 
@@ -44,10 +45,8 @@ def gravity_force(sys: System, q):
 @kernel(lambda sys, *_: (sys.nv,))
 def _inverse_dynamics(sys: System, q, v, a, f_ext):
     nodes = nodes_of(sys.topology)
-    links, R0 = kin.link_transforms(sys, q, v), kin.root_states(sys, q).R
-    V0, A0 = kin.root_rows(sys, v), kin.root_rows(sys, a)
-    g = R0.T @ Vec3(*(sys.gravity[k][None] for k in range(3)))
-    A0 = Motion(A0.ang, A0.lin - g)  # gravity as an acceleration of the world
+    links = kin.link_transforms(sys, q, v)
+    V0, A0 = kin.root_rows(sys, v), rnea_derivatives.base_acceleration(sys, q, a)
 
     def move(parent, x):
         V, A = parent
@@ -77,3 +76,6 @@ def _inverse_dynamics(sys: System, q, v, a, f_ext):
     f0 = f0 + from_children
     tau = links.S.dot(F) if nodes.size else None
     return kin.gather_dofs(sys, tau, [*f0.ang, *f0.lin]) + sys.armature * a
+
+
+_inverse_dynamics.derivatives(rnea_derivatives.tangent, rnea_derivatives.adjoint, uses_output=False)

@@ -134,6 +134,7 @@ mlir.register_lowering(rows_p, mlir.lower_fun(_rows_run, multiple_results=False)
 ad.deflinear2(rows_p, _rows_transpose)
 batching.primitive_batchers[rows_p] = _rows_batch
 
+
 def put_rows(x, index: np.ndarray, new):
     """x with some rows exchanged, as one gather: cheaper than a scatter, and kinder to XLA's fusion."""
     order = np.arange(x.shape[0])
