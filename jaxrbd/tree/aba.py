@@ -149,6 +149,36 @@ def _forward_dynamics(sys: System, q, v, tau, f_ext):
     return kin.gather_dofs(sys, qdd, [*A0.ang, *(A0.lin + g)])
 
 
+def articulated_solve(sys: System, q, b):
+    """M^-1 b for one b: (nv, B), factor and solve together: one inward and one outward pass."""
+    nodes = nodes_of(sys.topology)
+    R, r, S, _, A = kin.link_transforms(sys, q)
+    I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
+
+    def articulate(acc, x):
+        IA, p = acc
+        I, R, r, S, armature, b = x
+        Ia, G, Dinv = articulated_step(IA, I, S, armature)
+        u = b - S.dot(p)
+        return (Ia.rotate(R).from_(r), (p + G * u).rotate(R).from_(r)), (G, u * Dinv)
+
+    zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), b)
+    xs = (I.rotate(A.T), R, r, S, _armature(sys, nodes), rows(b, nodes.v))
+    (IA0, p0), out = inward(nodes, articulate, xs, zero)
+    A0 = _solve_roots(sys, IA0 + I0.articulated(), kin.root_rows(sys, b, Force) - p0)
+
+    def accelerate(parent, x):
+        A, _ = parent
+        R, r, S, (G, ud) = x
+        A = A.at(r).rotate(R.T)
+        a = ud - A.dot(G)
+        return A + S * a, a
+
+    start = kin.broadcast((A0, jnp.zeros_like(A0.ang.x)), b)
+    _, a = outward(nodes, accelerate, (R, r, S, out), start)
+    return kin.gather_dofs(sys, a, [*A0.ang, *A0.lin])
+
+
 def articulated_factor(sys: System, q) -> Factor:
     """Articulated inertias alone: the O(nb) factorisation behind M^-1 b."""
     nodes = nodes_of(sys.topology)
@@ -204,7 +234,7 @@ def _forward_tangent(program, leaves, out, tangents):
         rhs = rhs - rnea_derivatives.tangent(inverse, at, None, others)[0]
     batch = jnp.broadcast_shapes(rhs.shape[-1:], q.shape[-1:])
     rhs = jnp.broadcast_to(rhs, rhs.shape[:-1] + batch)
-    return [factor_solve(sys, articulated_factor(sys, _widen(q, batch)), rhs)]
+    return [articulated_solve(sys, _widen(q, batch), rhs)]
 
 
 def _forward_adjoint(program, leaves, out, active, cotangents):
@@ -212,7 +242,7 @@ def _forward_adjoint(program, leaves, out, active, cotangents):
     sys, q, inverse, at, where = _as_inverse_dynamics(program, leaves, out)
     (ct,) = cotangents
     batch = jnp.broadcast_shapes(ct.shape[-1:], *(x.shape[-1:] for x in leaves))
-    lam = factor_solve(sys, articulated_factor(sys, _widen(q, batch)), _widen(ct, batch))
+    lam = articulated_solve(sys, _widen(q, batch), _widen(ct, batch))
     others = active[:where] + (False,) + active[where + 1 :]
     rest = iter(rnea_derivatives.adjoint(inverse, at, None, others, [-lam]) if any(others) else [])
     tau = lam if leaves[where].shape[-1:] == batch else jnp.sum(lam, -1, keepdims=True)
@@ -236,7 +266,7 @@ _forward_dynamics.derivatives(_forward_tangent, _forward_adjoint, uses_output=Tr
 
 @kernel(lambda sys, *_: (sys.nv,))
 def _mass_matrix_solve(sys: System, q, b):
-    return factor_solve(sys, articulated_factor(sys, q), b)
+    return articulated_solve(sys, q, b)
 
 
 @kernel(lambda sys, *_: (sys.nv, sys.nv))
