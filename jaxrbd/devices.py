@@ -1,4 +1,4 @@
-"""CPU set-up and spreading a batch over devices.
+"""Set-up of CPUs and hosts, and spreading a batch over devices.
 
 XLA's CPU compiler by default fuses one output at a time and recomputes shared values for every output.
 Its multi-output fusion pass, off by default, lets the recursions here run three to five times faster
@@ -8,16 +8,23 @@ aborts on some unrelated programs), so it is a choice: `configure_cpu` makes it.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+import socket
+import time
 import warnings
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxrbd.errors import ArgumentError
+from jaxrbd.errors import ArgumentError, RbdError
 
 _FUSION = "xla_cpu_use_multi_output_fusion"
+_SHARED, _BATCHED = PartitionSpec(), PartitionSpec("batch")
 
 
 def _enable_fusion() -> None:
@@ -33,9 +40,14 @@ def _enable_fusion() -> None:
 
 
 def _started() -> bool:
-    from jax._src import xla_bridge
-
-    return xla_bridge.backends_are_initialized()
+    """Whether JAX has made its devices: from then on it refuses to change their number."""
+    count = jax.config.jax_num_cpu_devices
+    try:
+        jax.config.update("jax_num_cpu_devices", count + 1)
+    except RuntimeError:
+        return True
+    jax.config.update("jax_num_cpu_devices", count)
+    return False
 
 
 def configure_cpu(devices: int | None = None, fusion: bool = True) -> int:
@@ -46,7 +58,7 @@ def configure_cpu(devices: int | None = None, fusion: bool = True) -> int:
     """
     count = devices or os.cpu_count() or 1
     if _started():
-        have = len(jax.devices())
+        have = jax.local_device_count()
         if have != count:
             warnings.warn(
                 f"configure_cpu({count}): JAX has started with {have} device(s) and keeps them. "
@@ -62,34 +74,233 @@ def configure_cpu(devices: int | None = None, fusion: bool = True) -> int:
     return count
 
 
-def spread(f, devices=None):
+def connect(address=None, processes=None, process=None, timeout: float = 120.0) -> None:
+    """Join the processes of a program that runs on several hosts; call it before JAX computes anything.
+
+    Every process runs the same program and passes the same `address` ("host:port" of process 0, any free
+    port there), the same number of `processes`, and its own number `process`. `jax.devices()` are then the
+    devices of all of them, and `spread` uses them all. A process that is missing after `timeout` seconds,
+    or that disagrees, is an error in every process.
+
+    Without arguments JAX asks the launcher (Slurm, Open MPI, Kubernetes, Cloud TPU) for all three. Then,
+    and once connected, jaxlib ends a process that misses another one instead of raising an error.
+    """
+    if _started() or jax.distributed.is_initialized():
+        raise ArgumentError("connect: JAX has started. Call connect once, before any computation.")
+    given = (address, processes, process)
+    if given == (None, None, None):
+        try:
+            jax.distributed.initialize(initialization_timeout=math.ceil(timeout))
+        except (ValueError, TypeError, RuntimeError) as error:
+            remedy = "Pass address, processes and process."
+            raise ArgumentError(f"connect: no launcher told JAX where it is ({error}) {remedy}") from error
+        return
+    host, _, port = str(address).rpartition(":")
+    whole = isinstance(processes, int) and isinstance(process, int) and 0 <= process < processes
+    if not whole or not host or not port.isdigit():
+        raise ArgumentError(
+            f"connect: found address {address!r}, process {process!r} of {processes!r}, expected 'host:port' "
+            "and integers 0 <= process < processes. Pass all three, or none under a launcher that knows them."
+        )
+    # jaxlib aborts when a process is missing or the port is taken, so call the roll first
+    if process == 0:
+        _call_roll(int(port), processes, timeout)
+    else:
+        _answer_roll(host.strip("[]"), int(port), processes, process, timeout)
+    jax.distributed.initialize(*given, initialization_timeout=max(60, math.ceil(timeout)))
+
+
+def _call_roll(port: int, processes: int, timeout: float) -> None:
+    """Process 0 waits for the others to report and sends each the verdict: "go", or what is wrong."""
+    end = time.monotonic() + timeout
+    ipv6 = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if ipv6 else socket.AF_INET
+    try:
+        server = socket.create_server(("", port), family=family, dualstack_ipv6=ipv6)
+    except OSError as error:
+        raise RbdError(f"connect: cannot listen on port {port} ({error}). Choose a free port.") from error
+    reports = []
+    with server:
+        while len(reports) < processes - 1 and (left := end - time.monotonic()) > 0:
+            server.settimeout(left)
+            try:
+                peer = server.accept()[0]
+                peer.settimeout(min(left, 5))
+                greeting, _, report = peer.makefile().readline(64).partition(" ")
+            except (OSError, ValueError):  # nobody came, or a stranger
+                continue
+            if greeting == "jaxrbd":
+                reports.append((report.strip(), peer))
+    found = sorted(report for report, _ in reports)
+    good = found == sorted(f"{i} of {processes}" for i in range(1, processes))
+    wrong = (
+        f"connect: process 0 expected all of 1 to {processes - 1} of {processes} within {timeout:g} s, found "
+        f"{', '.join(found) or 'none'}. Start each with the same address, its own number, or raise timeout."
+    )
+    for _, peer in reports:
+        with contextlib.suppress(OSError), peer:
+            peer.sendall(f"jaxrbd {'go' if good else wrong}\n".encode())
+    if not good:
+        raise RbdError(wrong)
+
+
+def _answer_roll(host: str, port: int, processes: int, process: int, timeout: float) -> None:
+    """Report to process 0 and wait for its verdict."""
+    end = time.monotonic() + timeout
+    cause = ""
+    while (left := end - time.monotonic()) > 0:
+        try:
+            with socket.create_connection((host, port), timeout=left) as peer:
+                peer.sendall(f"jaxrbd {process} of {processes}\n".encode())
+                peer.settimeout(left + 5)  # process 0 may wait as long, and knows more
+                greeting, _, verdict = peer.makefile().readline().strip().partition(" ")
+            if greeting == "jaxrbd" and verdict == "go":
+                return
+            if greeting == "jaxrbd":
+                raise RbdError(verdict)
+            cause = "another program answers"
+        except (OSError, ValueError) as error:
+            cause = str(error)
+        time.sleep(0.1)
+    raise RbdError(
+        f"connect: process {process} found no process 0 at {host}:{port} within {timeout:g} s ({cause}). "
+        "Check that process 0 runs, its address and the firewall, or raise timeout."
+    )
+
+
+def spread(f, devices=None, *, in_axes=0, pad: bool = True):
     """Vectorise f over the leading axis of its arguments and share the batch among all devices.
 
-    spread(f)(*args) equals jax.jit(jax.vmap(f))(*args). A batch that does not divide evenly is padded
-    with its last state.
+    spread(f)(*args) equals jax.jit(jax.vmap(f))(*args). `in_axes` is 0, or a tuple with 0 (batched) or
+    None (shared by the batch, such as a System) per argument. A batch that does not divide evenly is
+    padded with its last state; with pad=False it is an error. `jax.grad` works through it.
+
+    After `connect` each process passes its own part of the batch and gets the results of that part. All
+    make the same calls, outside jit, with equally many states per device and the same shared arguments.
+    The gradient for a shared argument is that of the sum of all processes' losses, in every process.
     """
-    devices = list(devices) if devices is not None else jax.devices()
-    n = len(devices)
-    batched = jax.vmap(f)
-    if n == 1:
-        return jax.jit(batched)
-    mesh = jax.sharding.Mesh(devices, ("batch",))
-    spec = PartitionSpec("batch")
-    mapped = jax.jit(jax.shard_map(batched, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False))
-    sharding = NamedSharding(mesh, spec)
+    devices = list(jax.devices() if devices is None else devices)
+    local = [d for d in devices if d.process_index == jax.process_index()]
+    owners = {d.process_index for d in devices}
+    if not local or len(owners) not in (1, jax.process_count()):
+        raise ArgumentError(
+            f"spread: found devices of processes {sorted(owners)}, expected those of this process or of all. "
+            "Pass jax.local_devices() or jax.devices()."
+        )
+    if in_axes != 0 and (not isinstance(in_axes, tuple) or 0 not in in_axes or {*in_axes} - {0, None}):
+        raise ArgumentError(
+            f"spread: found in_axes {in_axes!r}, expected 0 or a tuple with 0 (batched, at least one) or "
+            "None (shared) per argument. Bring a batch axis to the front with jnp.moveaxis."
+        )
+
+    def split(args):
+        """Shared and batched arguments, each under its number."""
+        if not args or (in_axes and len(args) != len(in_axes)):
+            expected = f"{len(in_axes)} as in in_axes" if in_axes else "some"
+            raise ArgumentError(
+                f"spread: found {len(args)} arguments, expected {expected}. Pass them in order."
+            )
+        shared = {i: arg for i, arg in enumerate(args) if in_axes and in_axes[i] is None}
+        return shared, {i: arg for i, arg in enumerate(args) if i not in shared}
+
+    def join(shared, batched):
+        args = shared | batched
+        return [args[i] for i in range(len(args))]
+
+    mesh, home = Mesh(devices, ("batch",)), Mesh(local, ("batch",))
+    mapped = jax.shard_map(
+        jax.vmap(lambda shared, batched: f(*join(shared, batched)), (None, 0)),
+        mesh=mesh,
+        in_specs=(_SHARED, _BATCHED),
+        out_specs=_BATCHED,
+        check_vma=False,
+    )
+    program = jax.jit(mapped) if len(owners) == 1 else _over_processes(jax.jit(mapped), mesh, home)
+
+    def prepare(args):
+        """The arguments, padded and placed on this process's devices, and the size of the batch."""
+        shared, batched = split(args)
+        size = _batch_size(batched)
+        extra = -size % len(local)
+        if extra and not pad:
+            raise ArgumentError(
+                f"spread: found a batch of {size}, expected a multiple of the {len(local)} devices. "
+                "Change its size, or let pad=True repeat the last state."
+            )
+        if extra:
+            batched = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], extra, 0)]), batched)
+        return (_place(shared, home, _SHARED), _place(batched, home, _BATCHED)), size
 
     def run(*args):
-        leaves = jax.tree.leaves(args)
-        if not leaves or any(jnp.ndim(x) == 0 for x in leaves):
-            raise ArgumentError("spread: every argument needs a leading batch axis.")
-        size = leaves[0].shape[0]
-        if any(x.shape[0] != size for x in leaves):
-            raise ArgumentError(f"spread: batch sizes differ: {sorted({x.shape[0] for x in leaves})}.")
-        pad = -size % n
-        if pad:
-            args = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], pad, 0)]), args)
-        out = mapped(*jax.device_put(args, sharding))
-        return jax.tree.map(lambda y: y[:size], out) if pad else out
+        ready, size = prepare(args)
+        out = program(*ready)
+        return jax.tree.map(lambda y: y[:size], out) if size % len(local) else out
 
-    run.lower = lambda *args: mapped.lower(*jax.device_put(args, sharding))
+    if len(owners) == 1:
+        run.lower = lambda *args: jax.jit(lambda *each: mapped(*split(each))).lower(*join(*prepare(args)[0]))
     return run
+
+
+def _place(tree, mesh, spec):
+    return jax.device_put(tree, NamedSharding(mesh, spec))
+
+
+def _batch_size(batched: dict) -> int:
+    """The common length of the leading axes of the batched arguments."""
+    shapes = {(i, jnp.shape(x)[:1]) for i, arg in batched.items() for x in jax.tree.leaves(arg)}
+    sizes = {shape for _, shape in shapes}
+    if len(sizes) != 1 or () in sizes or (0,) in sizes:
+        found = ", ".join(f"{n[0] if n else 'a scalar'} (argument {i})" for i, n in sorted(shapes))
+        raise ArgumentError(
+            f"spread: found leading axes of {found or 'nothing'}, expected one size of at least 1. Give "
+            "batched arguments the same leading axis; mark those that the batch shares with None in in_axes."
+        )
+    return sizes.pop()[0]
+
+
+def _over_processes(mapped, mesh, home):
+    """`mapped`, a program on the mesh of all processes, for arrays on this process's own mesh, `home`."""
+    checked = []
+
+    def exchange(tree, source, target, spec):
+        """The same shards as arrays on the other mesh: a part of the global ones, or all of our own."""
+
+        def one(x):
+            if isinstance(x, jax.core.Tracer):
+                raise ArgumentError("spread: found a tracer, expected arrays after connect. Put jit into f.")
+            shape = x.shape if spec == _SHARED else (x.shape[0] * target.size // source.size, *x.shape[1:])
+            if x.dtype == jax.dtypes.float0:  # the cotangent of an integer
+                return np.zeros(shape, x.dtype)
+            x = _place(x, home, spec) if source is home else x
+            shards = [shard.data for shard in x.addressable_shards]
+            return jax.make_array_from_single_device_arrays(shape, NamedSharding(target, spec), shards)
+
+        return jax.tree.map(one, tree)
+
+    def enter(shared, batched):
+        ready = exchange(shared, home, mesh, _SHARED), exchange(batched, home, mesh, _BATCHED)
+        if not checked:  # in the first call of every process
+            share = np.array(jax.tree.leaves(batched)[0].shape[0] // home.size)
+            shares = sorted(set(multihost_utils.process_allgather(share).tolist()))
+            if len(shares) > 1:
+                raise ArgumentError(
+                    f"spread: found {shares} states per device, expected the same in all processes. "
+                    "Divide the batch among the processes in proportion to their devices."
+                )
+            checked.append(share)
+        return ready
+
+    @jax.custom_vjp
+    def program(shared, batched):
+        return exchange(mapped(*enter(shared, batched)), mesh, home, _BATCHED)
+
+    def forward(shared, batched):
+        out, pull = jax.vjp(mapped, *enter(shared, batched))
+        return exchange(out, mesh, home, _BATCHED), pull
+
+    def backward(pull, cotangent):
+        shared, batched = pull(exchange(cotangent, home, mesh, _BATCHED))
+        return exchange(shared, mesh, home, _SHARED), exchange(batched, mesh, home, _BATCHED)
+
+    program.defvjp(forward, backward)
+    return program

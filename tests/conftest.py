@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 
-# compile time is most of a run: the tests do without LLVM's optimisations (before JAX reads its flags)
+# compile time is most of a run: the tests do without optimisations (set before JAX reads its flags)
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")
-    + " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
+    + " --xla_backend_optimization_level=0"
+    + " --xla_llvm_disable_expensive_passes=true"
+    + " --xla_cpu_use_fusion_emitters=false"
 )
 
 import jax
