@@ -3,7 +3,7 @@
 Functions take a System and plain arrays, unbatched; wrap them in `jax.vmap`, `jax.jit`, `jax.grad`.
 """
 
-from jaxrbd.devices import configure_cpu, spread
+from jaxrbd.devices import configure_cpu, connect, spread
 from jaxrbd.errors import ArgumentError, ModelError, ModelWarning, RbdError
 from jaxrbd.forces import actuator_force, passive_force
 from jaxrbd.ik import GaussNewton, inverse_kinematics

@@ -85,6 +85,8 @@ def log_cholesky(sys: System, links=None):
     """Log-Cholesky coordinates (n, 10) of the named links, or of all links with mass.
 
     `with_log_cholesky(sys, theta, links)` is the inverse. A link that is not physical raises ArgumentError.
+    Columns 0-3 are logarithms, 4-9 lengths in metres: for optimisers measure those by the link's own size,
+    mean(exp(theta[:, 1:4])).
     """
     index = _link_indices(sys, links)
     J = pseudo_inertia(sys.mass[index], sys.com[index], sys.inertia[index])

@@ -15,7 +15,7 @@ import numpy as np
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree.arguments import arguments, array, require_mass
 from jaxrbd.tree.batching import kernel
-from jaxrbd.tree.crba import _mass_entries, ancestor_pairs, fill_matrix
+from jaxrbd.tree.crba import _mass_matrix, ancestor_pairs
 from jaxrbd.tree.scan import visit_dofs
 
 
@@ -52,7 +52,7 @@ def _paths(t: Topology):
 def _factor(sys: System, q):
     t = sys.topology
     anc, depth = _paths(t)
-    M = fill_matrix(sys, _mass_entries.batch_last(sys, q))
+    M = _mass_matrix.batch_last(sys, q)
     M = jnp.concatenate([M, jnp.zeros_like(M[:, :1])], 1)
     H = jnp.concatenate(
         [M[np.arange(t.nv)[:, None], anc], jnp.zeros((1, anc.shape[1]) + M.shape[2:], M.dtype)]

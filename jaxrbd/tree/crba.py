@@ -18,20 +18,14 @@ from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.scan import inward, outward
-from jaxrbd.tree.spatial import ZERO3, Inertia, Motion, Sym3, Vec3, stack
+from jaxrbd.tree.spatial import ZERO3, Inertia, Motion, Sym3, Vec3
 from jaxrbd.tree.sweep import rows
 
 
 def mass_matrix(sys: System, q):
     """Joint-space inertia M(q), (nv, nv), armature included. [RBDA] Table 6.2."""
     (q,) = arguments(sys, q=q)
-    return fill_matrix(sys, _mass_entries(sys, q))
-
-
-def fill_matrix(sys: System, entries):
-    """M (nv, nv) from its distinct entries; done after the batch is back in front, row by row."""
-    table = _entries(sys.topology)[2]
-    return rows(jnp.concatenate([entries, jnp.zeros_like(entries[:1])]), table)
+    return _mass_matrix(sys, q)
 
 
 @lru_cache(maxsize=512)
@@ -64,34 +58,12 @@ def ancestor_pairs(topology: Topology):
 
 
 @lru_cache(maxsize=512)
-def _entries(topology: Topology):
-    """Slot pairs (ancestor, descendant) and the table that points from M to its entries.
-
-    Entries come in three blocks: pairs of nodes; six rows of (root column, node); 36 per free root.
-    """
-    nodes = nodes_of(topology)
-    N, slot = nodes.size, nodes.slot_of_dof
+def _relations(topology: Topology):
+    """Masks (nv, nv): the column is on the path from the row to its root, itself included; the reverse."""
     i, j, _ = ancestor_pairs(topology)
-    both = (slot[i] < N) & (slot[j] < N)
-    pairs = np.stack([slot[i], slot[j]])[:, both]
-    count = pairs.shape[1]
-    end = count + 6 * N + 36 * len(nodes.root_bodies)
-    table = np.full((topology.nv, topology.nv), end)
-    where = np.zeros(len(i), int)
-    where[both] = np.arange(count)
-    mixed = (slot[i] >= N) & (slot[j] < N)
-    where[mixed] = count + ((slot[i] - N) % 6 * N + slot[j])[mixed]
-    inside = slot[j] >= N
-    root, row, col = (slot[i] - N) // 6, (slot[i] - N) % 6, (slot[j] - N) % 6
-    where[inside] = (count + 6 * N + 36 * root + 6 * row + col)[inside]
-    table[i, j] = table[j, i] = where
-    return pairs[0], pairs[1], table
-
-
-def entry_count(topology: Topology) -> int:
-    """How many numbers `_mass_entries` gives; `_entries` says which is where."""
-    nodes = nodes_of(topology)
-    return len(_entries(topology)[0]) + 6 * nodes.size + 36 * len(nodes.root_bodies)
+    above = np.zeros((topology.nv, topology.nv), bool)
+    above[j, i] = True
+    return above, above.T & ~above
 
 
 def columns_by_dof(sys: System, S: Motion, p: Vec3, roots: kin.Roots):
@@ -147,7 +119,7 @@ def composites(sys: System, q):
 
 
 def composite_columns(sys: System, q):
-    """Forces F = Ic S about their own origins, and these origins, for every degree of freedom, (nv, B)."""
+    """Columns S, forces F = Ic S, both about their own origins, and these origins, per freedom, (nv, B)."""
     nodes = nodes_of(sys.topology)
     S, F, p, Ic0, roots = composites(sys, q)
     S_all, p_all = columns_by_dof(sys, S, p, roots)
@@ -155,32 +127,25 @@ def composite_columns(sys: System, q):
     root = np.where(root_dofs, (nodes.slot_of_dof - nodes.size) // 6 + 1, 0)
     F_root = kin.take(Ic0, root) @ S_all
     if not nodes.size:
-        return F_root, p_all
+        return S_all, F_root, p_all
     mine = kin.take(F, np.where(root_dofs, 0, nodes.slot_of_dof))
-    return jax.tree.map(lambda a, b: jnp.where(root_dofs[:, None], a, b), F_root, mine), p_all
+    F_all = jax.tree.map(lambda a, b: jnp.where(root_dofs[:, None], a, b), F_root, mine)
+    return S_all, F_all, p_all
 
 
-@kernel(lambda sys, q: (entry_count(sys.topology),))
-def _mass_entries(sys: System, q):
-    nodes = nodes_of(sys.topology)
-    i, j, _ = _entries(sys.topology)
-    S, F, p, Ic0, roots = composites(sys, q)
-    parts = []
-    if nodes.size:
-        r = kin.take(p, j) - kin.take(p, i)  # from the ancestor's origin to the descendant's
-        armature = jnp.asarray(i == j, q.dtype)[:, None] * rows(sys.armature, nodes.v[j])
-        parts.append(kin.take(S, i).dot(kin.take(F, j).from_(r)) + armature)
-        at_root = F.from_(p).rotate(kin.take(roots.R, nodes.root).T)
-        parts += [*at_root.ang, *at_root.lin]
-    if len(nodes.root_bodies):
-        I = kin.take(Ic0.rotate(roots.R.T), slice(1, None)).articulated()
-        A, B, C = I.A.full(), I.B, I.C.full()
-        block = [[*A[k], *B[k]] for k in range(3)] + [[*(B[n][k] for n in range(3)), *C[k]] for k in range(3)]
-        for k in range(6):
-            dofs = np.array([sys.topology.v_starts[b] + k for b in nodes.root_bodies])
-            block[k][k] = block[k][k] + rows(sys.armature, dofs)
-        flat = stack([x for row in block for x in row], 1, block[0][0] + 0 * q[:1])
-        parts.append(flat.reshape((-1,) + flat.shape[2:]))
-    if not parts:
-        return jnp.zeros((0,) + q.shape[1:], q.dtype)
-    return jnp.concatenate([jnp.broadcast_to(x, x.shape[:1] + q.shape[1:]) for x in parts])
+@kernel(lambda sys, q: (sys.nv, sys.nv))
+def _mass_matrix(sys: System, q):
+    """Row by row, in a loop, because XLA would otherwise compute columns anew for every entry."""
+    nv = sys.topology.nv
+    if nv == 0:
+        return jnp.zeros((0, 0) + q.shape[1:], q.dtype)
+    S, F, p = composite_columns(sys, q)
+    above, below = (m[:, :, None] for m in _relations(sys.topology))
+
+    def row(_, x):
+        S_r, F_r, p_r, above, below = x
+        r = p_r - p
+        return None, jnp.where(above, S.dot(F_r.from_(r)), jnp.where(below, S_r.dot(F.from_(-r)), 0))
+
+    _, M = jax.lax.scan(row, None, (S, F, p, above, below))
+    return M + jnp.asarray(np.eye(nv)[:, :, None], q.dtype) * sys.armature[:, None]

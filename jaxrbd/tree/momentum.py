@@ -140,7 +140,7 @@ def _momentum_matrix(sys: System, q):
     x, _ = _positions(sys, p, roots)
     com = _com(I, x)
     # the momentum that each column gives to its subtree, carried to the centre of mass
-    F, origin = composite_columns(sys, q)
+    _, F, origin = composite_columns(sys, q)
     root_of_dof = [
         int(nodes.root[s]) if s < nodes.size else (int(s) - nodes.size) // 6 + 1 for s in nodes.slot_of_dof
     ]
