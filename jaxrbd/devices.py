@@ -242,12 +242,12 @@ def spread(f, devices=None, *, in_axes=0, pad: bool = True):
 
 
 def _place(tree, mesh, spec):
-    return jax.device_put(tree, NamedSharding(mesh, spec))
+    return jax.device_put(tree, NamedSharding(mesh, spec) if mesh.size > 1 else mesh.devices.item())
 
 
 def _batch_size(batched: dict) -> int:
     """The common length of the leading axes of the batched arguments."""
-    shapes = {(i, jnp.shape(x)[:1]) for i, arg in batched.items() for x in jax.tree.leaves(arg)}
+    shapes = {(i, np.shape(x)[:1]) for i, arg in batched.items() for x in jax.tree.leaves(arg)}
     sizes = {shape for _, shape in shapes}
     if len(sizes) != 1 or () in sizes or (0,) in sizes:
         found = ", ".join(f"{n[0] if n else 'a scalar'} (argument {i})" for i, n in sorted(shapes))

@@ -117,12 +117,6 @@ class Tangent:
     active: tuple[bool, ...]
     uses_output = False
 
-    @property
-    def extra(self) -> slice:
-        """Where the results of `of` stand among the leaves, if they are asked for."""
-        n = len(self.active)
-        return slice(n, None)
-
     def _split(self, leaves):
         n, k = len(self.active), sum(self.active)
         return list(leaves[:n]), list(leaves[n : len(leaves) - k]), list(leaves[len(leaves) - k :])

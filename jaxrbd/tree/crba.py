@@ -58,11 +58,15 @@ def ancestor_pairs(topology: Topology):
 
 
 @lru_cache(maxsize=512)
-def _relations(topology: Topology):
-    """Masks (nv, nv): the column is on the path from the row to its root, itself included; the reverse."""
-    i, j, _ = ancestor_pairs(topology)
-    above = np.zeros((topology.nv, topology.nv), bool)
+def relations(topology: Topology):
+    """Masks (nv, nv): the column is on the row's path to the root, or of the same joint; the reverse."""
+    t = topology
+    i, j, _ = ancestor_pairs(t)
+    above = np.zeros((t.nv, t.nv), bool)
     above[j, i] = True
+    for b in range(t.nb):
+        if t.joint_types[b] in ("spherical", "free"):  # columns that move together
+            above[t.v_starts[b] : t.v_starts[b + 1], t.v_starts[b] : t.v_starts[b + 1]] = True
     return above, above.T & ~above
 
 
@@ -140,7 +144,7 @@ def _mass_matrix(sys: System, q):
     if nv == 0:
         return jnp.zeros((0, 0) + q.shape[1:], q.dtype)
     S, F, p = composite_columns(sys, q)
-    above, below = (m[:, :, None] for m in _relations(sys.topology))
+    above, below = (m[:, :, None] for m in relations(sys.topology))
 
     def row(_, x):
         S_r, F_r, p_r, above, below = x

@@ -32,7 +32,7 @@ from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.aba import _forward_dynamics
 from jaxrbd.tree.arguments import arguments, external, require_mass
 from jaxrbd.tree.batching import kernel
-from jaxrbd.tree.crba import ancestor_pairs, columns_by_dof
+from jaxrbd.tree.crba import columns_by_dof, relations
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.scan import accumulate, outward
 from jaxrbd.tree.spatial import ZERO3, Force, Inertia, Mat3, Motion, Vec3, outer, skew
@@ -103,37 +103,22 @@ def inverse_cholesky(M):
 
 
 @lru_cache(maxsize=512)
-def _relations(t: Topology):
-    """Masks (nv, nv): the column is on the row's path to the root (or of the same joint); the reverse."""
-    i, j, _ = ancestor_pairs(t)
-    above = np.zeros((t.nv, t.nv), bool)
-    above[j, i] = True
-    for b in range(t.nb):
-        if t.joint_types[b] in ("spherical", "free"):
-            above[t.v_starts[b] : t.v_starts[b + 1], t.v_starts[b] : t.v_starts[b + 1]] = True
-    return above, above.T & ~above
-
-
-@lru_cache(maxsize=512)
 def _dof_rows(t: Topology):
     """For every freedom: rows (nodes, then roots) of itself, of what moves its column, of its parent."""
     nodes = nodes_of(t)
     N = nodes.size
-    own, carried, parent = [], [], []
-    for s in nodes.slot_of_dof:
-        s = int(s)
+    found = []
+    for s in map(int, nodes.slot_of_dof):
+        body = int(nodes.body[s]) if s < N else -1
         if s >= N:  # a free root: its columns move with it, its parent is the world
             root = N + 1 + (s - N) // 6
-            own.append(root), carried.append(root), parent.append(N)
-            continue
-        own.append(s)
-        if nodes.moves[s]:
-            carried.append(s), parent.append(int(nodes.parent[s]))
+            found.append((root, root, N))
+        elif nodes.moves[s]:
+            found.append((s, s, int(nodes.parent[s])))
         else:  # spherical or inner free: columns move with the body
-            body = int(nodes.body[s])
             start = next(int(k) for k in nodes.quaternion_first if nodes.body[k] == body)
-            carried.append(int(nodes.body_slot[body])), parent.append(int(nodes.parent[start]))
-    return tuple(np.array(x, int) for x in (own, carried, parent))
+            found.append((s, int(nodes.body_slot[body]), int(nodes.parent[start])))
+    return tuple(np.array(found, int).reshape(-1, 3).T)
 
 
 def _motions(sys: System, q, v, a):
@@ -216,7 +201,7 @@ def _inverse_derivatives(sys: System, q, v, a, f_ext):
     # Row by row: path formulas where the column moves the row, subtree formulas where the row moves the
     # column. In a loop, because XLA would otherwise compute the columns anew for every entry.
     by_q = by_q + turned
-    above, below = (m[:, :, None] for m in _relations(t))
+    above, below = (m[:, :, None] for m in relations(t))
 
     def row(_, x):
         S_r, F_r, W_r, W_ext_r, above, below = x

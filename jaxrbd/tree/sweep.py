@@ -162,7 +162,7 @@ def _sweep_run(*operands, run, nodes, body, states, inward, keep):
     return run(nodes, body, list(operands[:states]), list(operands[states:]), keep)
 
 
-def _row_structs(nodes, start, xs, inward):
+def _row_structs(nodes, start, xs):
     w = nodes.width
     row = lambda x: jax.ShapeDtypeStruct((w,) + x.shape[1:], x.dtype)  # noqa: E731
     return [row(s) for s in start], [row(x) for x in xs]
@@ -171,7 +171,7 @@ def _row_structs(nodes, start, xs, inward):
 @sweep_p.def_abstract_eval
 def _sweep_abstract(*avals, run, nodes, body, states, inward, keep):
     start, xs = avals[:states], avals[states:]
-    _, out = jax.eval_shape(body, *_row_structs(nodes, start, xs, inward))
+    _, out = jax.eval_shape(body, *_row_structs(nodes, start, xs))
     N, nroots = nodes.size, nodes.nroots
     full = lambda n, x: jax.core.ShapedArray((n,) + x.shape[1:], x.dtype)  # noqa: E731
     kept = [full(N, s) for s in start] if keep else []
@@ -254,7 +254,7 @@ def _sweep_transpose(cts, *operands, run, nodes, body, states, inward, keep):
     cts = [ad.instantiate_zeros(c) for c in cts]
     aval = lambda x: x.aval if ad.is_undefined_primal(x) else jax.typeof(x)  # noqa: E731
     state_rows, linear_rows = _row_structs(
-        nodes, [aval(s) for s in start], [x.aval for x, k in zip(xs, known) if not k], inward
+        nodes, [aval(s) for s in start], [x.aval for x, k in zip(xs, known) if not k]
     )
     adjoint = AdjointBody(body, not inward, known, state_rows, linear_rows, keep)
     residuals = [x for x, k in zip(xs, known) if k]
