@@ -28,13 +28,15 @@ class Contender:
     """A library with the settings it runs under.
 
     spread: one XLA device per core; fusion: XLA's multi-output fusion, as `jaxrbd.configure_cpu` sets it;
-    processes: a process per core; env: environment variables, in place before it starts.
+    double: float64 where JAX computes; processes: a process per core; env: environment variables, in place
+    before it starts.
     """
 
     name: str
     settings: str
     spread: bool = False
     fusion: bool = False
+    double: bool = False
     processes: bool = False
     env: tuple[tuple[str, str], ...] = ()
 
@@ -51,7 +53,7 @@ class Worker:
     def __init__(self, contender: Contender):
         self.contender = contender
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115, closed with the worker
-        options = json.dumps({k: getattr(contender, k) for k in ("spread", "fusion", "processes")})
+        options = json.dumps({k: getattr(contender, k) for k in ("spread", "fusion", "double", "processes")})
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.worker", contender.name, options],
             cwd=ROOT,
@@ -97,13 +99,35 @@ class Worker:
         self.errors.close()
 
 
+@dataclass(frozen=True)
+class Entry:
+    """What one contender is to do in a race."""
+
+    contender: Contender
+    task: str
+    batch: int
+    steps: int = 1
+
+    @property
+    def key(self) -> str:
+        return f"{self.task}, batch {self.batch}"
+
+
 @dataclass
 class Result:
     """What a contender achieved: best seconds per state and best seconds of compiling."""
 
-    contender: Contender
+    entry: Entry
     seconds: float = float("inf")
     compile: float = float("inf")
+
+    @property
+    def contender(self) -> Contender:
+        return self.entry.contender
+
+    @property
+    def task(self) -> str:
+        return self.entry.task
 
 
 @dataclass
@@ -133,27 +157,48 @@ class Arena:
         self, contenders, task: str, robot: str, batch: int, steps=1, recompile=0, timed=True
     ) -> list[Result]:
         """Best times of all who can do the task; a contender that fails is left out and recorded."""
+        entries = [Entry(contender, task, batch, steps) for contender in contenders]
+        return self.race(entries, robot, recompile, self.rounds if timed else 0)
+
+    def race(self, entries, robot: str, recompile: int = 0, rounds: int | None = None) -> list[Result]:
+        """Best times of all entries, which may be different tasks; they take turns, `recompile` times
+        compiling and `rounds` times running (0: compiling only)."""
+        rounds = self.rounds if rounds is None else rounds
         results = []
-        request = {"key": "job", "task": task, "robot": robot, "batch": batch, "steps": steps}
-        for contender in contenders:
-            result = Result(contender)
-            reply = self.ask(contender, f"{task}, {robot}, batch {batch}", op="prepare", **request)
+        for entry in entries:
+            request = {"key": entry.key, "task": entry.task, "batch": entry.batch, "steps": entry.steps}
+            what = f"{entry.task}, {robot}, batch {entry.batch}"
+            reply = self.ask(entry.contender, what, op="prepare", robot=robot, **request)
             if reply is not None:
-                result.compile = reply.get("compile", float("inf"))
-                results.append(result)
+                results.append(Result(entry, compile=reply.get("compile", float("inf"))))
         for _ in range(recompile):
             for result in results:
-                reply = self.ask(result.contender, f"{task}, {robot}", op="compile", key="job") or {}
+                reply = self.turn(result, robot, op="compile")
                 result.compile = min(result.compile, reply.get("compile", float("inf")))
-        for _ in range(self.rounds if timed else 0):
+        for _ in range(rounds):
             for result in results:
-                reply = self.ask(
-                    result.contender, f"{task}, {robot}", op="time", key="job", seconds=self.seconds
-                )
-                result.seconds = min(result.seconds, (reply or {}).get("seconds", float("inf")))
+                reply = self.turn(result, robot, op="time", seconds=self.seconds)
+                result.seconds = min(result.seconds, reply.get("seconds", float("inf")))
         for result in results:
-            self.ask(result.contender, "drop", op="drop", key="job")
-        return [r for r in results if np.isfinite(r.seconds) or not timed]
+            self.ask(result.contender, "drop", op="drop", key=result.entry.key)
+        return [r for r in results if np.isfinite(r.seconds) or not rounds]
+
+    def turn(self, result: Result, robot: str, **request) -> dict:
+        """The answer to one request about a prepared entry; empty after a failure."""
+        what = f"{result.task}, {robot}"
+        return self.ask(result.contender, what, key=result.entry.key, **request) or {}
+
+    def store(self, contender: Contender, task: str, robot: str, batch: int, path: str) -> list | None:
+        """The arrays that a contender answers with, in the order of its leaves; `path` serves in between."""
+        entry = Entry(contender, task, batch)
+        request = {"key": entry.key, "task": task, "batch": batch, "steps": 1}
+        if self.ask(contender, f"{task}, {robot}", op="prepare", robot=robot, **request) is None:
+            return None
+        if self.ask(contender, f"{task}, {robot}", op="store", key=entry.key, path=path) is None:
+            return None
+        self.ask(contender, "drop", op="drop", key=entry.key)
+        with np.load(path) as file:
+            return [file[name] for name in file.files]
 
     def ask(self, contender: Contender, what: str, **request) -> dict | None:
         """The worker's answer, or None after its failure, which is recorded."""

@@ -43,6 +43,35 @@ class Layout:
             out[:, 0:3] = np.einsum("nij,nj->ni", states.rotation, turning)
         return out
 
+    def tangent(self, states: States) -> np.ndarray:
+        """Derivative of q by a displacement that is laid out like a neutral v, (n, nq, nv)."""
+        count, nv = states.v.shape
+        w, x, y, z = np.moveaxis(self.q(states)[:, 3:7], 1, 0)
+        E = np.zeros((count, nv + 1, nv))
+        E[:, 0:3, 3:6] = states.rotation
+        E[:, 3:7, 0:3] = 0.5 * np.moveaxis(np.array([[-x, -y, -z], [w, -z, y], [z, w, -x], [-y, x, w]]), 2, 0)
+        E[:, 7 + np.arange(nv - 6), 6 + self.order] = 1.0
+        return E
+
+    def turning(self, states: States, x: np.ndarray) -> np.ndarray:
+        """Derivative of T x by the same displacement for constant x, (n, nv, nv)."""
+        D = np.zeros((*x.shape, x.shape[1]))
+        if self.base == "world":
+            a, b, c = np.moveaxis(x[:, 3:6], 1, 0)
+            o = np.zeros_like(a)
+            D[:, 0:3, 0:3] = states.rotation @ np.moveaxis(
+                np.array([[o, c, -b], [-c, o, a], [b, -a, o]]), 2, 0
+            )
+        return D
+
+    def neutral_cotangents(self, states: States, ct_q, *others) -> list[np.ndarray]:
+        """Cotangents of (q, then v, then tau, as far as given) for neutral displacements and values."""
+        pull = lambda A, y: np.einsum("nij,ni->nj", A, np.asarray(y, float))  # noqa: E731
+        given = list(zip(others, (states.v, states.tau), strict=False))
+        by_q = pull(self.tangent(states), ct_q)
+        by_q = by_q + sum(pull(self.turning(states, x), y) for y, x in given)
+        return [by_q] + [pull(self.matrix(states), y) for y, _ in given]
+
     def q(self, states: States, scalar_last: bool = False) -> np.ndarray:
         quaternion = states.q[:, 3:7]
         if self.base != "neutral":  # float32 values are unit only to 1e-7, which Pinocchio does not forgive

@@ -2,11 +2,12 @@
 
 `evaluate(task, states)` answers in the neutral layout of `robots.py` and serves the checks. For timing, JAX
 peers give an unbatched function and its inputs; MuJoCo C and Pinocchio a ready-made call for the whole batch.
-Tasks: forward_dynamics, inverse_dynamics, mass_matrix, step.
+Tasks: forward_dynamics, inverse_dynamics, mass_matrix, step; `derivatives.py` has those made from them.
 """
 
 import os
 import tempfile
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -28,12 +29,19 @@ class Pinocchio:
         self.pin, self.robot, self.model = pin, robot, robot.pin_model
         self.data = self.model.createData()
         self.calls = {"forward_dynamics": pin.aba, "inverse_dynamics": pin.rnea, "mass_matrix": pin.crba}
+        self.jacobians = {
+            "jacobians forward_dynamics": pin.computeABADerivatives,
+            "jacobians inverse_dynamics": pin.computeRNEADerivatives,
+        }
         self.layout = Layout(robot, tuple(self.model.names[2:]), base="body")
 
     def loop(self, task: str, states: States) -> Callable[[], list]:
-        """One state after another, on one core."""
+        """One state after another, on one core; of Jacobians nothing is kept, which spares it memory."""
         model, data = self.model, self.data
-        rows = list(zip(*self.layout.inputs(task, states, scalar_last=True), strict=True))
+        rows = list(zip(*self.layout.inputs(task.split()[-1], states, scalar_last=True), strict=True))
+        if task in self.jacobians:
+            call = self.jacobians[task]
+            return lambda: deque((call(model, data, *row) for row in rows), maxlen=1)
         call = self.calls[task]
         return lambda: [call(model, data, *row) for row in rows]
 
@@ -52,6 +60,14 @@ class Pinocchio:
         if task == "mass_matrix":  # only the upper triangle is meant
             result = np.triu(result) + np.swapaxes(np.triu(result, 1), 1, 2)
         return self.layout.back(task, states, result)
+
+    def evaluate_jacobians(self, task: str, states: States) -> list[np.ndarray]:
+        """Jacobians by (q, v, tau or a), each (n, nv, nv), in the tangent space of the neutral layout."""
+        call = self.jacobians[task]
+        inputs = self.layout.inputs(task.split()[-1], states, scalar_last=True)
+        rows = [[x.copy() for x in call(self.model, self.data, *row)] for row in zip(*inputs, strict=True)]
+        T = self.layout.matrix(states)
+        return [np.swapaxes(T, 1, 2) @ np.array(J) @ T for J in zip(*rows, strict=True)]
 
 
 def mujoco_model(robot: Robot):

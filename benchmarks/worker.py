@@ -2,7 +2,8 @@
 
 Reads one JSON request per line from standard input, answers with one JSON line. Requests: `hello` (answered
 when the libraries are loaded), `prepare` (build and compile), `time` (best seconds per state of several
-runs), `compile` (again, from nothing), `drop`.
+runs), `compile` (again, from nothing), `store` (the answer itself, in a file), `drop`; and `memory` (what a
+gradient of ours needs).
 Started by `harness.py` as `python -m benchmarks.worker CONTENDER SETTINGS`.
 """
 
@@ -16,7 +17,9 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks import peers
+import numpy as np
+
+from benchmarks import derivatives, peers
 from benchmarks.robots import Robot, States, find_urdf, random_states
 
 CORES = os.cpu_count() or 1
@@ -39,18 +42,20 @@ class Job:
     compile: Callable | None = None
 
 
-def prepare_jax(contender: str, spread: bool, task: str, robot: str, batch: int, steps: int):
+def prepare_jax(contender: str, settings: dict, task: str, robot: str, batch: int, steps: int):
     """A jitted task and its compile time; batch 0 means one state, without vmap."""
     import jax
     import jax.numpy as jnp
 
+    spread = bool(settings.get("spread"))
     if robot.startswith("chain"):
         function, inputs = _chain(int(robot.removeprefix("chain")), task, max(batch, 1))
     else:
         model = _cached_model(contender, robot)
         states = _cached_states(robot, max(batch, 1))
-        function, inputs = model.function(task, steps), model.inputs(task, states)
-    inputs = [jnp.asarray(x, jnp.float32) for x in inputs]
+        function = derivatives.function_of(model, task, steps)
+        inputs = derivatives.inputs_of(model, task, states)
+    inputs = [jnp.asarray(x, jnp.float64 if settings.get("double") else jnp.float32) for x in inputs]
     if batch == 0:
         inputs = [x[0] for x in inputs]
     elif spread:
@@ -155,9 +160,20 @@ def best_time(job: Job, seconds: float) -> float:
             return best / job.amount
 
 
+def store(job: Job, path: str):
+    """The arrays of a job's answer, in the order of its leaves, as an .npz file."""
+    import jax
+
+    np.savez(path, *(np.asarray(x) for x in jax.tree.leaves(job.run())))
+
+
 def serve(contender: str, settings: dict, requests, replies):
     """Answer requests until the input ends; whatever fails is reported to the caller with its traceback."""
     jobs: dict[str, Job] = {}
+    if settings.get("double"):
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
     if settings.get("spread"):
         from jaxrbd.devices import configure_cpu
 
@@ -168,7 +184,7 @@ def serve(contender: str, settings: dict, requests, replies):
         try:
             reply: dict = {}
             if operation == "prepare" and contender in JAX_CONTENDERS:
-                jobs[key], reply["compile"] = prepare_jax(contender, bool(settings.get("spread")), **request)
+                jobs[key], reply["compile"] = prepare_jax(contender, settings, **request)
             elif operation == "prepare" and contender == "mujoco":
                 jobs[key] = prepare_mujoco(request["robot"], request["batch"], request["steps"])
             elif operation == "prepare":
@@ -178,6 +194,10 @@ def serve(contender: str, settings: dict, requests, replies):
                 reply["seconds"] = best_time(jobs[key], request["seconds"])
             elif operation == "compile":
                 reply["compile"] = jobs[key].compile()
+            elif operation == "store":
+                store(jobs[key], request["path"])
+            elif operation == "memory":
+                reply["bytes"] = derivatives.temporaries(**request)
             elif operation == "hello":
                 for module in LIBRARIES[contender]:
                     importlib.import_module(module)

@@ -92,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(run=_demo)
 
     bench = commands.add_parser("bench", help="compare with peers (in a clone of the repository)")
+    bench.add_argument("--gradients", action="store_true", help="measure derivatives instead")
     bench.add_argument("--quick", action="store_true", help="finish within a minute")
     bench.add_argument("--json", metavar="FILE", help="store the rows")
     bench.set_defaults(run=_bench)
@@ -136,7 +137,7 @@ def _bench(args) -> int:
         raise UsageError(
             "the benchmarks are not in the installed package. Clone the repository and run `make bench` there"
         )
-    command = [sys.executable, "-m", "benchmarks.speed"]
+    command = [sys.executable, "-m", "benchmarks.gradients" if args.gradients else "benchmarks.speed"]
     command += ["--quick"] * args.quick + (["--json", str(Path(args.json).resolve())] if args.json else [])
     return subprocess.run(command, cwd=root, check=False).returncode
 
