@@ -277,8 +277,11 @@ SECOND_ORDER = {
 
 
 @pytest.mark.parametrize("kind", ["forward", pytest.param("inverse", marks=pytest.mark.all_robots)])
-def test_second_derivatives_in_every_order_of_modes(kind):
-    """Curvature of a cost along a direction: forward, reverse and mixed, and differences of the gradient."""
+def test_second_derivatives_in_every_order_of_modes(kind, request):
+    """Curvature of a cost along a direction: forward, reverse and mixed, and differences of the gradient.
+
+    Compiling takes long, so `make test` is content with forward over reverse.
+    """
     types, function = SECOND_ORDER[kind]
     sys = rbd.zoo.random_tree(3, seed=2, joint_types=types)
     q, v, _, tau, _ = (x[0] for x in states(sys, seed=12))
@@ -297,13 +300,16 @@ def test_second_derivatives_in_every_order_of_modes(kind):
         "reverse over forward": jax.grad(slope),
         "reverse over reverse": jax.grad(lambda x: jax.grad(cost)(x) @ d),
     }
+    if not request.config.getoption("--all-robots"):
+        assert_close(jax.jit(ways["forward over reverse"])(zero), expected, 1e-6)
+        return
     for name, way in ways.items():
         assert_close(jax.jit(way)(zero), expected, 1e-6, name)
     twice = jax.jit(lambda x: jax.jvp(slope, (x,), (d,))[1])(zero)
     assert float(twice) == pytest.approx(float(expected @ d), rel=1e-6)
 
 
-def test_vmap_of_grad_and_grad_of_vmap(mixed):
+def test_vmap_of_grad_and_grad_of_vmap(mixed, request):
     """The gradient with respect to a shared model is the sum of the gradients of each state's own."""
     sys = mixed
     q, v, a, _, _ = states(sys, 5, seed=14)
@@ -315,6 +321,8 @@ def test_vmap_of_grad_and_grad_of_vmap(mixed):
     single = jax.jit(jax.vmap(jax.grad(cost), (None, 0, 0, 0)))(sys, q, v, a)
     for mine, theirs in zip(jax.tree.leaves(shared), jax.tree.leaves(single), strict=True):
         assert_close(mine, jnp.sum(theirs, 0), 1e-10)
+    if not request.config.getoption("--all-robots"):
+        return
     batch = lambda s, v: jnp.sum(jax.vmap(cost, (None, 0, None, None))(s, q, v, a[0]))  # noqa: E731
     nested = jax.jit(jax.vmap(jax.grad(batch), (None, 0)))(sys, v)
     alone = jax.jit(jax.grad(batch))(sys, v[3])
