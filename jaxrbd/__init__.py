@@ -3,6 +3,17 @@
 Functions take a System and plain arrays, unbatched; wrap them in `jax.vmap`, `jax.jit`, `jax.grad`.
 """
 
+from jaxrbd import constraints
+from jaxrbd.constraints import (
+    Classic,
+    ConstrainedABA,
+    Dense,
+    ProxLTL,
+    ProxLTLs,
+    ProxPV,
+    Soft,
+    constrained_dynamics,
+)
 from jaxrbd.devices import configure_cpu, connect, spread
 from jaxrbd.errors import ArgumentError, ModelError, ModelWarning, RbdError
 from jaxrbd.forces import actuator_force, passive_force

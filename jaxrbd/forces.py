@@ -27,13 +27,19 @@ def _scalar_coordinates(t: Topology):
     return np.array(dofs, int), np.array(coords, int)
 
 
+def joint_coordinates(t: Topology) -> np.ndarray:
+    """Where in q the scalar coordinate of every degree of freedom stands, (nv,); nq where it has none."""
+    dofs, coords = _scalar_coordinates(t)
+    index = np.full(t.nv, t.nq)
+    index[dofs] = coords
+    return index
+
+
 def joint_positions(sys: System, q):
     """Scalar coordinate of every degree of freedom, (nv,); spherical and free joints give zero."""
-    dofs, coords = _scalar_coordinates(sys.topology)
-    if len(dofs) == sys.nv:
-        return rows(q, coords)
-    index = np.full(sys.nv, sys.nq)
-    index[dofs] = coords
+    index = joint_coordinates(sys.topology)
+    if (index < sys.nq).all():
+        return rows(q, index)
     return rows(jnp.concatenate([q, jnp.zeros(1, q.dtype)]), index)
 
 

@@ -12,6 +12,7 @@ LAYERS = [
     ("model",),
     ("tree",),
     ("solution", "forces", "inertia", "ik_targets", "ik"),
+    ("constraints",),
     ("integrators",),
     ("simulate", "devices"),
     ("demo", "commands", "cli", "__main__"),

@@ -45,7 +45,11 @@ class Factor(NamedTuple):
 
 def articulated_step(acc: ArticulatedInertia, I, S: Motion, armature):
     """[RBDA] Eq. 7.43-7.47 for one column: IA, then U, D, and what the parent is handed."""
-    IA = acc + I.articulated()
+    return eliminate(acc + I.articulated(), S, armature)
+
+
+def eliminate(IA: ArticulatedInertia, S: Motion, armature):
+    """Let the column S move freely: IA - U Uᵀ/D, with G = U/D and 1/D."""
     U = IA @ S
     Dinv = 1 / (S.dot(U) + armature)
     G = U * Dinv
@@ -124,7 +128,7 @@ def _forward_dynamics(sys: System, q, v, tau, f_ext):
         return (Ia.rotate(R).from_(r), pa.rotate(R).from_(r)), (G, u * Dinv)
 
     zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), q)
-    xs = (I, pA, links._replace(bias=None, A=None), c, rows(tau, nodes.v), _armature(sys, nodes))
+    xs = (I, pA, links._replace(bias=None, A=None), c, rows(tau, nodes.v), armature_of(sys, nodes))
     (IA0, p0), out = inward(nodes, articulate, xs, zero)
 
     # the roots: a 6x6 symmetric solve each; the world accelerates against gravity, but armature does not
@@ -163,7 +167,7 @@ def articulated_solve(sys: System, q, b):
         return (Ia.rotate(R).from_(r), (p + G * u).rotate(R).from_(r)), (G, u * Dinv)
 
     zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), b)
-    xs = (I.rotate(A.T), R, r, S, _armature(sys, nodes), rows(b, nodes.v))
+    xs = (I.rotate(A.T), R, r, S, armature_of(sys, nodes), rows(b, nodes.v))
     (IA0, p0), out = inward(nodes, articulate, xs, zero)
     A0 = _solve_roots(sys, IA0 + I0.articulated(), kin.root_rows(sys, b, Force) - p0)
 
@@ -190,7 +194,7 @@ def articulated_factor(sys: System, q) -> Factor:
         Ia, G, Dinv = articulated_step(acc, I, S, armature)
         return Ia.rotate(R).from_(r), (G, Dinv)
 
-    xs = (I.rotate(links.A.T), links.R, links.p, links.S, _armature(sys, nodes))
+    xs = (I.rotate(links.A.T), links.R, links.p, links.S, armature_of(sys, nodes))
     IA0, out = inward(nodes, articulate, xs, kin.zeros(zero_articulated(), q))
     G, Dinv = out if nodes.size else (None, None)
     return Factor(links, G, Dinv, IA0 + I0.articulated())
@@ -288,7 +292,7 @@ def zero_articulated() -> ArticulatedInertia:
     return ArticulatedInertia(Sym3(*[0] * 6), Mat3(ZERO3, ZERO3, ZERO3), Sym3(*[0] * 6))
 
 
-def _armature(sys: System, nodes):
+def armature_of(sys: System, nodes):
     dead = jnp.asarray(~nodes.live, sys.dtype)[:, None]
     armature = rows(sys.armature, nodes.v)
     return armature if nodes.live.all() else armature + dead

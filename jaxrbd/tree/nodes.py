@@ -35,18 +35,29 @@ _RUNS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Nodes:
-    """Index tables in slot order; N slots in `rows` rows of `width`. All NumPy, all static."""
+class Schedule:
+    """What a sweep needs to know of a forest: N slots in `rows` rows of `width`. All NumPy, all static."""
 
     rows: int
     width: int
-    root_bodies: np.ndarray  # (nroots - 1,) bodies of the free roots
+    nroots: int
     parent: np.ndarray  # (N,) slot, or N + root
-    root: np.ndarray  # (N,) the root of the node's tree
     last_child: np.ndarray  # (N,) slot of the last child, N if none
     previous_sibling: np.ndarray  # (N,) slot, N if none
     root_children: np.ndarray  # (nroots, k) slots, N as filler
     live: np.ndarray  # (N,) bool
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.width
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes(Schedule):
+    """The whole tree as a schedule, with index tables in slot order."""
+
+    root_bodies: np.ndarray  # (nroots - 1,) bodies of the free roots
+    root: np.ndarray  # (N,) the root of the node's tree
     body: np.ndarray  # (N,) body whose joint the node belongs to
     first: np.ndarray  # (N,) bool: first of its run, so it applies the joint's placement
     last: np.ndarray  # (N,) bool: last of its run, so it carries the body
@@ -61,13 +72,43 @@ class Nodes:
     quaternion_first: np.ndarray  # slots that start a spherical or inner free run
     free_first: np.ndarray  # slots that start an inner free run
 
-    @property
-    def size(self) -> int:
-        return self.rows * self.width
 
-    @property
-    def nroots(self) -> int:
-        return len(self.root_bodies) + 1
+def schedule(parents, nroots: int, width: int | None = None) -> tuple[dict, np.ndarray]:
+    """The fields of a `Schedule` for nodes given by their parents (-1 - root for a root's child).
+
+    Also the node that stands in every slot, -1 if none does.
+    """
+    parents = np.asarray(parents, int)
+    width = width or _choose_width(parents)
+    rows, siblings = _pack(parents, width)
+    N, n = len(rows) * width, len(parents)
+    slot = np.full(n, -1)
+    for k, row in enumerate(rows):
+        for j, i in enumerate(row):
+            slot[i] = k * width + j
+    node = np.full(N, -1)
+    node[slot] = np.arange(n)
+    parent_slot, last_child, previous = np.full(N, N), np.full(N, N), np.full(N, N)
+    for i, p in enumerate(parents):
+        parent_slot[slot[i]] = slot[p] if p >= 0 else N + (-1 - p)
+        if p >= 0:
+            last_child[slot[p]] = slot[i]  # children come in increasing order: the last one stays
+        if siblings[i] >= 0:
+            previous[slot[i]] = slot[siblings[i]]
+    lists = [[slot[i] for i in range(n) if parents[i] == -1 - r] for r in range(nroots)]
+    most = max([1] + [len(x) for x in lists])
+    root_children = np.array([x + [N] * (most - len(x)) for x in lists]).reshape(-1, most)
+    fields = {
+        "rows": len(rows),
+        "width": width,
+        "nroots": nroots,
+        "parent": parent_slot,
+        "last_child": last_child,
+        "previous_sibling": previous,
+        "root_children": root_children,
+        "live": node >= 0,
+    }
+    return fields, node
 
 
 @lru_cache(maxsize=512)
@@ -90,34 +131,16 @@ def nodes_of(topology: Topology, width: int | None = None) -> Nodes:
             parent = len(runs) - 1
         end[b] = parent
     parents = np.array([r[-1] for r in runs], int)
-    width = width or t.row_width or _choose_width(parents)
-    rows, siblings = _pack(parents, width)
-    N, n = len(rows) * width, len(runs)
-    slot = np.full(n, -1)
-    for k, row in enumerate(rows):
-        for j, i in enumerate(row):
-            slot[i] = k * width + j
-    node = np.full(N, -1)
-    node[slot] = np.arange(n)
-    live = node >= 0
+    tables, node = schedule(parents, len(root_bodies) + 1, width or t.row_width)
+    N, live = len(node), node >= 0
+    slot = np.full(len(runs), -1)
+    slot[node[live]] = np.flatnonzero(live)
     take = lambda column, fill, dtype=int: np.array(  # noqa: E731
         [runs[i][column] if i >= 0 else fill for i in node], dtype
     ).reshape(N)
-    parent_slot = np.full(N, N)
-    root = np.zeros(N, int)
-    last_child, previous = np.full(N, N), np.full(N, N)
-    root_of = np.zeros(n, int)
+    root, root_of = np.zeros(N, int), np.zeros(len(runs), int)
     for i, p in enumerate(parents):
-        root_of[i] = root_of[p] if p >= 0 else -1 - p
-        parent_slot[slot[i]] = slot[p] if p >= 0 else N + (-1 - p)
-        root[slot[i]] = root_of[i]
-        if p >= 0:
-            last_child[slot[p]] = slot[i]  # children come in increasing order: the last one stays
-        if siblings[i] >= 0:
-            previous[slot[i]] = slot[siblings[i]]
-    lists = [[slot[i] for i in range(n) if parents[i] == -1 - r] for r in range(len(root_bodies) + 1)]
-    most = max([1] + [len(x) for x in lists])
-    root_children = np.array([x + [N] * (most - len(x)) for x in lists]).reshape(-1, most)
+        root[slot[i]] = root_of[i] = root_of[p] if p >= 0 else -1 - p
     slot_of_dof = np.zeros(t.nv, int)
     for i, r in enumerate(runs):
         slot_of_dof[r[8]] = slot[i]
@@ -130,15 +153,9 @@ def nodes_of(topology: Topology, width: int | None = None) -> Nodes:
     quaternion_first = np.flatnonzero(live & first & ~moves)
     free_first = np.array([s for s in quaternion_first if t.joint_types[body[s]] == "free"], int)
     return Nodes(
-        rows=len(rows),
-        width=width,
+        **tables,
         root_bodies=np.array(root_bodies, int),
-        parent=parent_slot,
         root=root,
-        last_child=last_child,
-        previous_sibling=previous,
-        root_children=root_children,
-        live=live,
         body=body,
         first=first,
         last=take(2, False, bool),

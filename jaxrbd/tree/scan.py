@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxrbd.tree.nodes import Nodes
+from jaxrbd.tree.nodes import Schedule
 from jaxrbd.tree.sweep import are_differentiable, rows, sweep
 
 
-def outward(nodes: Nodes, body, xs, root):
+def outward(nodes: Schedule, body, xs, root):
     """value[i] = body(value[parent(i)], xs[i]) from the roots to the leaves.
 
     `root` holds the values of the roots, (nroots, ..., B). Returns values for all slots, (N, ..., B).
@@ -35,7 +35,7 @@ def outward(nodes: Nodes, body, xs, root):
     return jax.tree.unflatten(treedef, _run(run_outward, nodes, flat, start, leaves, inward=False))
 
 
-def inward(nodes: Nodes, body, xs, zero):
+def inward(nodes: Schedule, body, xs, zero):
     """(part[i], out[i]) = body(sum of part over the children of i, xs[i]) from the leaves to the roots.
 
     `zero` is the sum over no children, leaves (..., B). Returns the sums that arrive at the roots,
@@ -73,7 +73,7 @@ def _fit(y, like):
     return jnp.broadcast_to(jnp.asarray(y, like.dtype), like.shape)
 
 
-def run_outward(nodes: Nodes, body, start, xs, keep):
+def run_outward(nodes: Schedule, body, start, xs, keep):
     """The loop on flat lists: values of all slots, then outputs."""
     N, w = nodes.size, nodes.width
     buffers = [jnp.concatenate([jnp.zeros((N,) + r.shape[1:], r.dtype), r]) for r in start]
@@ -89,7 +89,7 @@ def run_outward(nodes: Nodes, body, start, xs, keep):
     return [b[:N] for b in buffers] + [y.reshape((N,) + y.shape[2:]) for y in out]
 
 
-def run_inward(nodes: Nodes, body, start, xs, keep):
+def run_inward(nodes: Schedule, body, start, xs, keep):
     """The loop on flat lists: sums at the roots, outputs, and with `keep` the incoming sum of every slot."""
     N, w = nodes.size, nodes.width
     buffers = [jnp.broadcast_to(z, (N + 1,) + z.shape[1:]) for z in start]
@@ -115,7 +115,7 @@ def run_inward(nodes: Nodes, body, start, xs, keep):
 run_outward.other, run_inward.other = run_inward, run_outward
 
 
-def accumulate(nodes: Nodes, xs):
+def accumulate(nodes: Schedule, xs):
     """Subtree sums: total[i] = xs[i] + sum of total over children; also the sums at the roots."""
     zero = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), xs)
 

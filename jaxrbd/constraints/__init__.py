@@ -1,0 +1,35 @@
+"""Constraints between bodies, and dynamics under them ([CABA], [PROX])."""
+
+from jaxrbd.constraints.data import (
+    Constraints,
+    combine,
+    connect,
+    coupling,
+    distance,
+    hinge,
+    hold,
+    of_model,
+    point_on_plane,
+    rolling,
+    velocity_rows,
+    weld,
+)
+from jaxrbd.constraints.jacobian import (
+    constraint_acceleration,
+    constraint_error,
+    constraint_jacobian,
+    constraint_target,
+    constraint_velocity,
+)
+from jaxrbd.constraints.solvers import (
+    Classic,
+    ConstrainedABA,
+    ConstrainedMotion,
+    Dense,
+    ProximalStats,
+    ProxLTL,
+    ProxLTLs,
+    ProxPV,
+    Soft,
+    constrained_dynamics,
+)

@@ -1,0 +1,551 @@
+"""Solving  M a = f + Jᵀ lam,  J a = c  by articulated bodies, in O(n + m).
+
+The augmented Lagrangian method ([CABA] Eq. 27) in the form of corrections. With the residuals
+r_d = f - M a + Jᵀ lam and r_p = c - J a of the present (a, lam), every iteration solves
+
+    (M + Jᵀ mu J) da = r_d + Jᵀ mu r_p,        lam += mu (r_p - J da),
+
+so that rounding of one iteration is corrected by the next (iterative refinement). M + Jᵀ mu J is never
+formed: its articulated inertias are factored once ([CABA] Algorithm 1) and each iteration is one inward and
+one outward sweep over the links that support constraints (Algorithm 2).
+
+Rows between two bodies stay open on their way to the closing link, as in [CABA] Algorithm 4: with z = -dlam
+a link knows of every open row  K·A + l = L z,  starting from L = 1/mu, l = -r_p. Moving joint i, where
+s = K·S + kappa, makes it  K - s Gᵀ,  L + s sᵀ/D,  l + s u/D;  at the closing z is eliminated.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.constraints.plan import Plan
+from jaxrbd.constraints.rows import Moving, sum_by_row
+from jaxrbd.model.system import System
+from jaxrbd.tree import kinematics as kin
+from jaxrbd.tree.aba import armature_of, eliminate, solve_ldl, zero_articulated
+from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.scan import inward, outward
+from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Inertia, Mat3, Motion, Vec3
+from jaxrbd.tree.sweep import rows
+
+
+class Problem(NamedTuple):
+    """The links that support constraints, with all others folded into their inertias and forces."""
+
+    R: Mat3  # (NS, B) supporting slots
+    r: Vec3
+    S: Motion
+    armature: object
+    tau: object
+    armature0: object  # (nroots, 6, B)
+    H: ArticulatedInertia  # (P, B) positions: supporting slots, then roots
+    p: Force  # (P, B) force on the links at a = 0
+    tau0: Force  # (nroots, B)
+
+
+class Rest(NamedTuple):
+    """What is left of the unsupported links: enough to find their accelerations afterwards."""
+
+    R: Mat3
+    r: Vec3
+    S: Motion
+    G: Force
+    ud: object
+
+
+class Lanes(NamedTuple):
+    """Rows that close at a link: their K, L and 1/L_jj at the moment of elimination, lane by lane."""
+
+    K: Force  # (n, lanes, B)
+    L: object  # (n, lanes, lanes, B)
+    inverse: object  # (n, lanes, B), zero where a lane does not close
+
+
+class Factor(NamedTuple):
+    G: Force  # (NS, B)
+    Dinv: object
+    s: object  # (NS, lanes, B) K·S + kappa of the open rows
+    lanes: Lanes | None  # (P, lanes, B)
+    root: ArticulatedInertia  # (nroots, B)
+    K0: Force | None  # (nroots, lanes, B) of rows still open
+    world: object  # (lanes, lanes, B): L of the rows that only the world closes
+
+
+def links_problem(sys: System, plan: Plan, moving: Moving, I: Inertia, I0: Inertia, p: Force, p0: Force, tau):
+    """Fold the unsupported links into the supporting ones: one inward pass over them."""
+    nodes = nodes_of(sys.topology)
+    links, armature, joint = moving.links, armature_of(sys, nodes), rows(tau, nodes.v)
+    like = p.ang.x
+    wide = lambda x: x if isinstance(x, int) else jnp.broadcast_to(x, x.shape[:-1] + like.shape[-1:])  # noqa: E731
+    own = lambda tree, index: kin.take(jax.tree.map(wide, tree), index)  # noqa: E731
+
+    def part(index, live):
+        R, r, S, arm, t = own((links.R, links.p, links.S, armature, joint), index)
+        if not live.all():
+            arm = arm + jnp.asarray(~live, arm.dtype)[:, None]
+        return R, r, S, arm, t
+
+    rest = None
+    at_links = _solid(own(I, plan.slots).articulated(), plan.support.size, like)
+    H = kin.join(at_links, _solid(I0.articulated(), nodes.nroots, like))
+    pull = kin.join(own(p, plan.slots), kin.broadcast(p0, like))
+    if plan.rest.size:
+        R, r, S, arm, t = part(plan.rest_slots, plan.rest.live)
+
+        def articulate(acc, x):
+            IA, p = acc
+            I, p_own, R, r, S, armature, tau = x
+            Ia, G, Dinv = eliminate(IA + I.articulated(), S, armature)
+            p = p + p_own
+            u = tau - S.dot(p)
+            return (Ia.rotate(R).from_(r), (p + G * u).rotate(R).from_(r)), (G, u * Dinv)
+
+        xs = (own(I, plan.rest_slots), own(p, plan.rest_slots), R, r, S, arm, t)
+        zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), like)
+        (IA, pA), (G, ud) = inward(plan.rest, articulate, xs, zero)
+        place = np.full(plan.support.size + nodes.nroots, len(plan.attachments))
+        place[plan.attachments] = np.arange(len(plan.attachments))
+        put = lambda x: rows(jnp.concatenate([x, jnp.zeros_like(x[:1])]), place)  # noqa: E731
+        H, pull = H + jax.tree.map(put, IA), pull + jax.tree.map(put, pA)
+        rest = Rest(R, r, S, G, ud)
+    R, r, S, arm, t = part(plan.slots, plan.support.live) if plan.support.size else (None,) * 5
+    arm0 = kin.root_rows(sys, sys.armature, Force)
+    arm0 = jnp.stack([*arm0.ang, *arm0.lin], 1)
+    return Problem(R, r, S, arm, t, arm0, H, pull, kin.root_rows(sys, tau, Force)), rest
+
+
+def _solid(tree, count: int, like):
+    """Numbers in place of the symbolic zeros of rigid inertias."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x, like.dtype), (count, like.shape[-1])), tree)
+
+
+# --- rows on positions ---------------------------------------------------------------------------------
+
+
+class Acting(NamedTuple):
+    """The rows of the constraints where they act, in numbers: (m, B) wrenches and joint entries."""
+
+    KA: Force
+    KB: Force
+    kappa: object
+    mu: object  # (m, B) penalty of every row
+
+
+def row_motion(plan: Plan, table, x: Acting, dA: Motion, a):
+    """J a for accelerations of positions (P, B) and joints (NS, B)."""
+    y = kin.take(dA, plan.position_a).dot(x.KA)
+    if (plan.position_b != plan.support.size).any():
+        y = y + kin.take(dA, plan.position_b).dot(x.KB)
+    if len(table.joint_rows):
+        at = jnp.stack([*dA.ang, *dA.lin], 1)
+        NS = plan.support.size
+        every = at[NS:].reshape((-1,) + at.shape[2:])
+        every = every if a is None else jnp.concatenate([a, every])
+        where = np.where(
+            plan.dof_column < 0, plan.dof_position, NS + 6 * (plan.dof_position - NS) + plan.dof_column
+        )
+        y = y + sum_by_row(x.kappa * rows(every, where), table.joint_rows, table.m)
+    return y
+
+
+def row_forces(plan: Plan, table, x: Acting, lam, nroots: int):
+    """Jᵀ lam as wrenches on positions (P, B), forces on joints (NS, B) and on roots (nroots, 6, B)."""
+    NS = plan.support.size
+    P = NS + nroots
+    f = jax.tree.map(lambda k: sum_by_row(k * lam, plan.position_a, P), x.KA)
+    if (plan.position_b != NS).any():
+        f = f + jax.tree.map(lambda k: sum_by_row(k * lam, plan.position_b, P), x.KB)
+    joints = roots = None
+    if len(table.joint_rows):
+        push = x.kappa * rows(lam, table.joint_rows)
+        on_joint = plan.dof_column < 0
+        joints = sum_by_row(
+            push * jnp.asarray(on_joint, push.dtype)[:, None],
+            np.where(on_joint, plan.dof_position, 0),
+            max(NS, 1),
+        )[:NS]
+        where = np.where(on_joint, 0, 6 * (plan.dof_position - NS) + plan.dof_column)
+        roots = sum_by_row(push * jnp.asarray(~on_joint, push.dtype)[:, None], where, 6 * nroots)
+        roots = roots.reshape((nroots, 6) + push.shape[1:])
+    return f, joints, roots
+
+
+def lane_wrenches(plan: Plan, table, x: Acting) -> Force:
+    """K of open rows where they act: (P, lanes, B)."""
+    batch = x.mu.shape[-1:]
+    pairs = int(plan.root_pair.max(initial=-1)) + 1
+    extra = [jnp.zeros((1,) + batch, x.mu.dtype)] * 6
+    if pairs:
+        owner = np.where(plan.root_pair < 0, pairs, plan.root_pair)
+        column = lambda c: x.kappa * jnp.asarray(plan.dof_column == c, x.mu.dtype)[:, None]  # noqa: E731
+        extra = [
+            jnp.concatenate([sum_by_row(column(c), owner, pairs + 1)[:pairs], extra[c]]) for c in range(6)
+        ]
+    put = lambda a, b, e: rows(jnp.concatenate([a, b, e]), plan.wrench)  # noqa: E731
+    six = [put(a, b, e) for a, b, e in zip([*x.KA.ang, *x.KA.lin], [*x.KB.ang, *x.KB.lin], extra)]
+    return Force(Vec3(*six[:3]), Vec3(*six[3:]))
+
+
+def lane_numbers(plan: Plan, x):
+    """One number per row where it begins: (P, lanes, B)."""
+    return rows(jnp.concatenate([x, jnp.zeros_like(x[:1])]), plan.begin)
+
+
+# --- factor --------------------------------------------------------------------------------------------
+
+
+def factor(plan: Plan, table, prob: Problem, x: Acting, soft: bool = True) -> Factor:
+    """Articulated inertias of M + Jᵀ mu J: one inward pass over supporting links.
+
+    With `soft` False, open rows are not damped and L is not carried: the world's L is the Delassus matrix.
+    """
+    NS, lanes = plan.support.size, plan.lanes
+    like = prob.p.ang.x
+    H = prob.H
+    if plan.closed.any():
+        scale = jnp.where(plan.closed[:, None], x.mu, 0)
+        KmuK = zero_articulated().minus_outer(Force(-x.KA.ang, -x.KA.lin), x.KA * scale)
+        H = H + jax.tree.map(lambda k: sum_by_row(k, plan.position_a, H.A.xx.shape[0]), KmuK)
+    K = lane_wrenches(plan, table, x) if lanes else None
+    eye = jnp.asarray(np.eye(lanes)[None, :, :, None], like.dtype)
+    L = None
+    if lanes and soft:
+        L = eye * lane_numbers(plan, 1 / x.mu)[:, :, None]
+    entries = None
+    if lanes:
+        entries = jnp.zeros((NS, lanes) + like.shape[-1:], like.dtype)
+        if len(table.joint_rows):
+            entries = rows(jnp.concatenate([x.kappa, jnp.zeros_like(x.kappa[:1])]), plan.entry)
+    close = jnp.asarray(plan.close[:, :, None], like.dtype)
+
+    def articulate(acc, xs):
+        IA, K, L = acc
+        H, K_own, L_own, kappa, close, R, r, S, armature = xs
+        IA = IA + H
+        kept = None
+        if lanes:
+            K = K + K_own
+            if soft:
+                L = L + L_own
+                IA, K, L, kept = close_lanes(close, IA, K, L)
+        Ia, G, Dinv = eliminate(IA, S, armature)
+        s = None
+        if lanes:
+            s = _wide(S).dot(K) + kappa
+            K = _move(K - _wide(G) * s, R, r)
+            if soft:
+                L = L + s[:, :, None] * (s * Dinv[:, None])[:, None]
+        return (Ia.rotate(R).from_(r), K, L), (G, Dinv, s, kept)
+
+    zero = kin.zeros(zero_articulated(), like)
+    zero_lanes = lambda *n: jnp.zeros((*n, like.shape[-1]), like.dtype)  # noqa: E731
+    zero_K = jax.tree.map(lambda _: zero_lanes(lanes), Force(Vec3(0, 0, 0), Vec3(0, 0, 0))) if lanes else None
+    zero_L = zero_lanes(lanes, lanes) if lanes and soft else None
+    at = lambda tree, s: None if tree is None else kin.take(tree, s)  # noqa: E731
+    own, root = slice(0, NS), slice(NS, None)
+    xs = (
+        at(H, own),
+        at(K, own),
+        at(L, own),
+        entries,
+        close[:NS] if lanes else None,
+        prob.R,
+        prob.r,
+        prob.S,
+        prob.armature,
+    )
+    (IA0, K0, L0), out = inward(plan.support, articulate, xs, (zero, zero_K, zero_L))
+    G, Dinv, s, kept = out if NS else (None,) * 4
+    IA0 = IA0 + at(H, root)
+    world = None
+    if lanes:
+        K0 = K0 + at(K, root)
+        if soft:
+            L0 = L0 + at(L, root)
+            IA0, K0, L0, kept0 = close_lanes(close[NS:].at[0].set(0), IA0, K0, L0)
+            kept = kept0 if kept is None else kin.join(kept, kept0)
+        if plan.close[NS].any():
+            world = jnp.sum(L0, 0) if soft else _open_delassus(s, Dinv, zero_lanes(lanes, lanes))
+            free = solve_roots(prob.armature0[:, :, None], _wide(IA0), K0)
+            world = world + jnp.sum(_pairs(free, K0), 0)
+    return Factor(G, Dinv, s, kept, IA0, K0, world)
+
+
+def _open_delassus(s, Dinv, zero):
+    """sum over links of s sᵀ / D, link after link."""
+    if s is None:
+        return zero
+    step = lambda L, x: (L + x[0][:, None] * (x[0] * x[1])[None], None)  # noqa: E731
+    return jax.lax.scan(step, zero, (s, Dinv))[0]
+
+
+def close_lanes(close, H: ArticulatedInertia, K: Force, L):
+    """Eliminate the rows that close here, one after another; close: (n, lanes, 1) of 0 and 1."""
+    kept = []
+    for j in range(L.shape[1]):
+        k, column = jax.tree.map(lambda x, j=j: x[:, j], K), L[:, :, j]
+        diagonal = column[:, j]
+        inverse = close[:, j] / jnp.where(close[:, j] > 0, diagonal, 1)
+        kept.append((k, column, inverse))
+        H = H.minus_outer(Force(-k.ang, -k.lin), k * inverse)
+        factor = column * inverse[:, None]
+        K = K - _wide(k) * factor
+        L = L - factor[:, :, None] * column[:, None]
+    stack = lambda *xs: jnp.stack(xs, 1)  # noqa: E731
+    k, column, inverse = (jax.tree.map(stack, *part) for part in zip(*kept))
+    return H, K, L, Lanes(k, column, inverse)
+
+
+# --- solve ---------------------------------------------------------------------------------------------
+
+
+class Pushed(NamedTuple):
+    """What the inward sweep of a right-hand side leaves behind."""
+
+    u: object  # (NS, B)
+    l: object  # (P, lanes, B) of closing rows at their elimination
+    p0: Force  # (nroots, B)
+    l0: object  # (nroots, lanes, B)
+
+
+def push(plan: Plan, prob: Problem, fac: Factor, p: Force, tau, l) -> Pushed:
+    """Inward: forces p on positions, joint forces tau, and the right-hand sides l of rows that begin."""
+    NS, lanes = plan.support.size, plan.lanes
+    soft = fac.lanes is not None
+
+    def step(acc, xs):
+        p, l = acc
+        p_own, l_own, tau, R, r, S, G, Dinv, s, kept = xs
+        p = p + p_own
+        before = None
+        if lanes:
+            l = l + l_own
+            if soft:
+                p, l, before = push_lanes(kept, p, l)
+        u = tau - S.dot(p)
+        if lanes:
+            l = l + s * (u * Dinv)[:, None]
+        return ((p + G * u).rotate(R).from_(r), l), (u, before)
+
+    at = lambda tree, s: None if tree is None else kin.take(tree, s)  # noqa: E731
+    own, root = slice(0, NS), slice(NS, None)
+    like = p.ang.x
+    zero = (
+        kin.zeros(Force(ZERO3, ZERO3), like),
+        jnp.zeros((lanes, like.shape[-1]), like.dtype) if lanes else None,
+    )
+    xs = (at(p, own), at(l, own), tau, prob.R, prob.r, prob.S, fac.G, fac.Dinv, fac.s, at(fac.lanes, own))
+    (p0, l0), out = inward(plan.support, step, xs, zero)
+    u, before = out if NS else (None, None)
+    p0 = p0 + at(p, root)
+    if lanes:
+        l0 = l0 + at(l, root)
+        if soft:
+            p0, l0, before0 = push_lanes(at(fac.lanes, root), p0, l0)
+            before = before0 if before is None else jnp.concatenate([before, before0])
+    return Pushed(u, before, p0, l0)
+
+
+def push_lanes(kept: Lanes, p: Force, l):
+    before = []
+    for j in range(l.shape[1]):
+        lj = l[:, j]
+        before.append(lj)
+        scaled = kept.inverse[:, j] * lj
+        p = p + jax.tree.map(lambda x, j=j: x[:, j], kept.K) * scaled
+        l = l - kept.L[:, j] * scaled[:, None]
+    return p, l, jnp.stack(before, 1)
+
+
+def free_roots(prob: Problem, fac: Factor, pushed: Pushed, tau0: Force) -> Motion:
+    """Accelerations of the roots while no row pulls on them from the world."""
+    return solve_roots(prob.armature0, fac.root, tau0 - pushed.p0)
+
+
+def world_rows(fac: Factor, pushed: Pushed, A0: Motion):
+    """l of the rows that the world closes: (lanes, B)."""
+    return jnp.sum(pushed.l0 + _wide(A0).dot(fac.K0), 0)
+
+
+def pull(plan: Plan, prob: Problem, fac: Factor, pushed: Pushed, A0: Motion, z):
+    """Outward: accelerations of positions and joints, and z of every row; z: (lanes, B) at the world."""
+    NS, lanes = plan.support.size, plan.lanes
+    soft = fac.lanes is not None
+    if z is not None:
+        free = solve_roots(prob.armature0[:, :, None], _wide(fac.root), fac.K0)
+        A0 = A0 - jax.tree.map(lambda x: jnp.sum(x * z[None], 1), free)
+    at = lambda tree, s: None if tree is None else kin.take(tree, s)  # noqa: E731
+    own, root = slice(0, NS), slice(NS, None)
+    z0 = None
+    if lanes:
+        z0 = jnp.zeros((A0.ang.x.shape[0], lanes) + A0.ang.x.shape[1:], A0.ang.x.dtype)
+        z0 = z0 if z is None else z0 + z[None]
+        if soft:
+            z0 = pull_lanes(at(fac.lanes, root), pushed.l[NS:], A0, z0)
+
+    def step(parent, xs):
+        A, z, _ = parent
+        R, r, S, G, Dinv, s, u, kept, l = xs
+        A = A.at(r).rotate(R.T)
+        if lanes:
+            u = u - jnp.sum(s * z, 1)
+        a = u * Dinv - A.dot(G)
+        A = A + S * a
+        if lanes and soft:
+            z = pull_lanes(kept, l, A, z)
+        return A, z, a
+
+    start = (A0, z0, jnp.zeros_like(A0.ang.x))
+    if not NS:
+        return A0, None, z0
+    l = pushed.l[:NS] if lanes and soft else None
+    xs = (prob.R, prob.r, prob.S, fac.G, fac.Dinv, fac.s, pushed.u, at(fac.lanes, own), l)
+    A, zs, a = outward(plan.support, step, xs, start)
+    return kin.join(A, A0), a, jnp.concatenate([zs, z0]) if lanes else None
+
+
+def pull_lanes(kept: Lanes, l, A: Motion, z):
+    """z of the rows that close at a link, once its acceleration is known."""
+    for j in reversed(range(z.shape[1])):
+        inverse = kept.inverse[:, j]
+        closes = inverse > 0
+        others = jnp.sum(kept.L[:, j] * z, 1) - kept.L[:, j, j] * z[:, j]
+        k = jax.tree.map(lambda x, j=j: x[:, j], kept.K)
+        new = inverse * (A.dot(k) + l[:, j] - others)
+        z = jnp.concatenate([z[:, :j], jnp.where(closes, new, z[:, j])[:, None], z[:, j + 1 :]], 1)
+    return z
+
+
+def solve_roots(armature0, IA: ArticulatedInertia, f: Force) -> Motion:
+    """(IA + armature) A = f for every free root by 6x6 LDLᵀ; the world's row is zero."""
+    zero = jax.tree.map(lambda x: jnp.zeros_like(x[:1]), f)
+    if f.ang.x.shape[0] == 1:
+        return Motion(zero.ang, zero.lin)
+    IA, f, arm = kin.take((IA, f, armature0), slice(1, None))
+    A, B, C = IA.A.full(), IA.B, IA.C.full()
+    M = [[*A[i], *B[i]] for i in range(3)] + [[*(B[k][i] for k in range(3)), *C[i]] for i in range(3)]
+    for k in range(6):
+        M[k][k] = M[k][k] + arm[:, k]
+    x = solve_ldl(M, [*f.ang, *f.lin])
+    return kin.join(Motion(zero.ang, zero.lin), Motion(Vec3(*x[:3]), Vec3(*x[3:])))
+
+
+def rest_accelerations(plan: Plan, rest: Rest, dA: Motion):
+    """Outward over the unsupported links, from where they hang: their joint accelerations (NU, B)."""
+
+    def step(parent, x):
+        A, _ = parent
+        R, r, S, G, ud = x
+        A = A.at(r).rotate(R.T)
+        a = ud - A.dot(G)
+        return A + S * a, a
+
+    start = kin.take(dA, plan.attachments)
+    return outward(plan.rest, step, rest, (start, jnp.zeros_like(start.ang.x)))[1]
+
+
+def gather(sys: System, plan: Plan, a, a_rest, dA: Motion):
+    """Joint accelerations (nv, B) from supporting links, unsupported ones and roots."""
+    nodes = nodes_of(sys.topology)
+    where = np.full(nodes.size, -1)
+    parts = [x for x in (a, a_rest) if x is not None]
+    if plan.support.size:
+        where[plan.slots[plan.support.live]] = np.flatnonzero(plan.support.live)
+    if plan.rest.size:
+        where[plan.rest_slots[plan.rest.live]] = plan.support.size + np.flatnonzero(plan.rest.live)
+    at_nodes = None
+    if parts:
+        at_nodes = rows(jnp.concatenate(parts), np.maximum(where, 0))
+    A0 = kin.take(dA, slice(plan.support.size, None))
+    return kin.gather_dofs(sys, at_nodes, [*A0.ang, *A0.lin])
+
+
+# --- the iterations ------------------------------------------------------------------------------------
+
+
+class Iterate(NamedTuple):
+    """Accelerations so far (of positions and joints, beyond those at a = 0), multipliers and J a - c."""
+
+    dA: Motion
+    a: object
+    lam: object
+    residual: object
+    change: object  # largest change of a joint acceleration in the last iteration, (B,)
+
+
+def start_iterations(plan: Plan, prob: Problem, c, lam) -> Iterate:
+    like = prob.p.ang.x
+    zero = jnp.zeros_like(like)
+    dA = Motion(Vec3(zero, zero, zero), Vec3(zero, zero, zero))
+    a = jnp.zeros((plan.support.size,) + like.shape[-1:], like.dtype) if plan.support.size else None
+    return Iterate(dA, a, lam, c, jnp.full(like.shape[-1:], jnp.inf, like.dtype))
+
+
+def iterate(
+    plan: Plan, table, prob: Problem, fac: Factor, x: Acting, c, now: Iterate, refine=True
+) -> Iterate:
+    """One correction; `refine` False leaves out the stationarity residual, as [CABA] Algorithm 2 does."""
+    nroots = fac.root.A.xx.shape[0]
+    NS = plan.support.size
+    r_p = now.residual
+    force = now.lam + jnp.where(plan.closed[:, None], x.mu * r_p, 0)
+    f, joints, roots = row_forces(plan, table, x, force, nroots)
+    p = prob.p + prob.H @ now.dA - f
+    A0 = kin.take(now.dA, slice(NS, None))
+    tau0 = jnp.stack([*prob.tau0.ang, *prob.tau0.lin], 1) - prob.armature0 * jnp.stack([*A0.ang, *A0.lin], 1)
+    tau0 = tau0 if roots is None else tau0 + roots
+    tau0 = Force(Vec3(*(tau0[:, k] for k in range(3))), Vec3(*(tau0[:, k] for k in range(3, 6))))
+    tau = None
+    if NS:
+        tau = prob.tau - prob.armature * now.a
+        tau = tau if joints is None else tau + joints
+    l = lane_numbers(plan, -r_p) if plan.lanes else None
+    pushed = push(plan, prob, fac, p, tau, l)
+    A0 = free_roots(prob, fac, pushed, tau0)
+    z = None if fac.world is None else solve_world(plan, fac.world, world_rows(fac, pushed, A0))
+    dA, a, zs = pull(plan, prob, fac, pushed, A0, z)
+    change = jnp.max(jnp.abs(jnp.stack([*A0.ang, *A0.lin])), (0, 1))
+    change = change if a is None else jnp.maximum(change, jnp.max(jnp.abs(a), 0))
+    dA, a = dA + now.dA, None if a is None else a + now.a
+    residual = c - row_motion(plan, table, x, dA, a)
+    lam = now.lam + x.mu * residual
+    if plan.lanes:
+        where = plan.closing * plan.lanes + plan.lane
+        flat = zs.reshape((-1,) + zs.shape[2:])
+        lam = jnp.where(plan.closed[:, None], lam, now.lam - rows(flat, where))
+    return Iterate(dA, a, lam, residual, change)
+
+
+def solve_world(plan: Plan, L, l):
+    """z with L z = l for the rows that the world closes; unused lanes stay zero."""
+    used = plan.close[plan.support.size]
+    L = L + jnp.asarray(np.diag(~used)[:, :, None], L.dtype)
+    return cholesky_solve(L, jnp.where(used[:, None], l, 0))
+
+
+def cholesky_solve(A, b):
+    """A x = b for symmetric positive definite A: (n, n, B), b: (n, B)."""
+    factor = jax.scipy.linalg.cho_factor(jnp.moveaxis(A, -1, 0), lower=True)
+    return jax.scipy.linalg.cho_solve(factor, jnp.moveaxis(b, -1, 0)[..., None])[..., 0].T
+
+
+# --- small helpers: a lane axis between links and batch ------------------------------------------------
+
+
+def _wide(tree):
+    """Insert the axis of lanes."""
+    return jax.tree.map(lambda x: x if isinstance(x, int) else x[:, None], tree)
+
+
+def _pairs(A: Motion, K: Force):
+    """A_i · K_j for every two lanes: (n, lanes, lanes, B)."""
+    left = jax.tree.map(lambda x: x[:, :, None], A)
+    return left.dot(jax.tree.map(lambda x: x[:, None], K))
+
+
+def _move(K: Force, R: Mat3, r: Vec3) -> Force:
+    return K.rotate(_wide(R)).from_(_wide(r))

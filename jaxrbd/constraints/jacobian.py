@@ -1,0 +1,103 @@
+"""The constraint Jacobian as a matrix, and what users ask of constraints at a state."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.constraints.data import Constraints, Entry, as_constraints
+from jaxrbd.constraints.rows import Moving, Rows, constraint_rows, motion, table_of
+from jaxrbd.model.system import System, Topology
+from jaxrbd.tree import kinematics as kin
+from jaxrbd.tree.arguments import arguments
+from jaxrbd.tree.batching import kernel
+from jaxrbd.tree.crba import columns_by_dof
+from jaxrbd.tree.frames import path_to_root
+from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.spatial import Vec3
+from jaxrbd.tree.sweep import put_rows
+
+
+def constraint_error(sys: System, constraints, q):
+    """phi(q), (m,): zero where the constraints are met; zero for rows at the level of velocities."""
+    (q,) = arguments(sys, q=q)
+    return _evaluate(sys, as_constraints(constraints), q, jnp.zeros(sys.nv, q.dtype), None)[0]
+
+
+def constraint_velocity(sys: System, constraints, q, v):
+    """J(q) v, (m,)."""
+    q, v = arguments(sys, q=q, v=v)
+    return _evaluate(sys, as_constraints(constraints), q, v, None)[1]
+
+
+def constraint_acceleration(sys: System, constraints, q, v, a=None):
+    """J(q) a + J̇(q, v) v, (m,); with a None the bias J̇v alone."""
+    q, v = arguments(sys, q=q, v=v)
+    a = None if a is None else arguments(sys, a=a)[0]
+    return _evaluate(sys, as_constraints(constraints), q, v, a)[2]
+
+
+def constraint_target(sys: System, constraints, q, v):
+    """a*, (m,): the acceleration that the rows should have, Baumgarte's correction included."""
+    q, v = arguments(sys, q=q, v=v)
+    return _evaluate(sys, as_constraints(constraints), q, v, None)[3]
+
+
+def constraint_jacobian(sys: System, constraints, q):
+    """J(q), (m, nv): J v is the velocity of the rows, Jᵀ lam the joint forces of multipliers lam."""
+    (q,) = arguments(sys, q=q)
+    return _jacobian_kernel(sys, as_constraints(constraints), q)
+
+
+@kernel(lambda sys, con, *_: [(con.rows,)] * 4)
+def _evaluate(sys: System, con: Constraints, q, v, a):
+    x = constraint_rows(sys, con, q, v, motion(sys, q, v, a), a)
+    return [x.phi, x.u, x.gamma, x.target]
+
+
+@kernel(lambda sys, con, q: (con.rows, sys.nv))
+def _jacobian_kernel(sys: System, con: Constraints, q):
+    v = jnp.zeros((sys.topology.nv,) + q.shape[1:], q.dtype)
+    moving = motion(sys, q, v)
+    return jacobian(sys, con, moving, constraint_rows(sys, con, q, v, moving))
+
+
+@lru_cache(maxsize=512)
+def support(t: Topology, entries: tuple[Entry, ...]):
+    """Which freedoms move body A and body B of every row: two masks (m, nv)."""
+    body = lambda frame: t.frame_bodies[frame] if frame >= 0 else -1  # noqa: E731
+    masks = []
+    for side in ("a", "b"):
+        rows = [
+            path_to_root(t, body(getattr(e, side)) if e.kind not in ("coupling", "velocity") else -1)
+            for e in entries
+            for _ in range(e.rows)
+        ]
+        masks.append(np.array(rows, bool).reshape(-1, t.nv))
+    return masks
+
+
+def jacobian(sys: System, con: Constraints, moving: Moving, x: Rows):
+    """J, (m, nv, B), from the wrenches of the rows."""
+    t, nodes = sys.topology, nodes_of(sys.topology)
+    table = table_of(t, con.entries)
+    N = nodes.size
+    R, p = kin.take((moving.R, moving.p), slice(0, N))
+    S, origin = columns_by_dof(sys, moving.links.S.rotate(R), p, moving.roots)
+    J = jnp.zeros((table.m, t.nv) + x.u.shape[-1:], x.u.dtype)
+    for mask, K, slots in zip(support(t, con.entries), (x.KA, x.KB), (table.slot_a, table.slot_b)):
+        if not mask.any():
+            continue
+        R_at, p_at = kin.take((moving.R, moving.p), slots)
+        K = K.rotate(R_at)
+        column = lambda y: Vec3(*(c[:, None] for c in y))  # noqa: E731
+        arm = column(p_at) - origin
+        moved = S.at(arm)
+        J = J + jnp.where(mask[:, :, None], moved.ang.dot(column(K.ang)) + moved.lin.dot(column(K.lin)), 0)
+    if len(table.joint_rows):
+        flat = J.reshape((-1,) + J.shape[2:])
+        where = table.joint_rows * t.nv + table.joint_dofs
+        J = put_rows(flat, where, jnp.broadcast_to(x.kappa, (len(where),) + J.shape[2:])).reshape(J.shape)
+    return J

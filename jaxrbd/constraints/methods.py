@@ -1,0 +1,313 @@
+"""The proximal methods on one linear problem, batch last:  M a = f + Jᵀ lam,  J a = c.
+
+`Task` holds what they share. Forces come as wrenches p on the links (so that articulated methods need not
+sum them) and joint forces tau: f = tau - (sum of p along the tree). Every method returns `Found`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.constraints import articulated as art
+from jaxrbd.constraints import sparse
+from jaxrbd.constraints.data import Constraints
+from jaxrbd.constraints.jacobian import jacobian, support
+from jaxrbd.constraints.plan import plan_of
+from jaxrbd.constraints.rows import Moving, Rows, table_of
+from jaxrbd.model.system import System
+from jaxrbd.tree import kinematics as kin
+from jaxrbd.tree.crba import _mass_matrix, relations
+from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.scan import inward
+from jaxrbd.tree.spatial import ZERO3, Force
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Static choices; `tolerance` None means a fixed number of iterations."""
+
+    method: str
+    iterations: int
+    tolerance: float | None = None
+    refine: bool = True
+
+
+class Task(NamedTuple):
+    """One problem at one configuration."""
+
+    sys: System
+    con: Constraints
+    q: object
+    moving: Moving
+    x: Rows
+    p: Force | None  # (N, B) wrenches on the links, None for none
+    p0: Force | None  # (nroots, B)
+    tau: object  # (nv, B)
+    c: object  # (m, B)
+    lam: object  # (m, B) to start from
+    mu: object  # (m, B) penalty of every row
+
+
+class Found(NamedTuple):
+    a: object  # (nv, B)
+    lam: object  # (m, B)
+    history: object  # (iterations, B) largest |J a - c| after each iteration
+    change: object  # (B,) largest change of what the last iteration improved, relative
+    iterations: object  # (B,)
+
+
+def solve(task: Task, settings: Settings) -> Found:
+    return METHODS[settings.method](task, settings)
+
+
+def link_inertias(sys: System, links: kin.Links):
+    I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
+    return I.rotate(links.A.T), I0
+
+
+def no_forces(task: Task):
+    nodes = nodes_of(task.sys.topology)
+    zero = lambda n: jnp.zeros((n,) + task.tau.shape[-1:], task.tau.dtype)  # noqa: E731
+    make = lambda n: jax.tree.map(lambda _: zero(n), Force(ZERO3, ZERO3))  # noqa: E731
+    return make(nodes.size), make(nodes.nroots)
+
+
+def joint_forces(task: Task):
+    """f = tau - Jᵀ p, (nv, B): one inward pass."""
+    if task.p is None:
+        return task.tau
+    nodes, links = nodes_of(task.sys.topology), task.moving.links
+
+    def push(acc, x):
+        f, R, r = x
+        f = acc + f
+        return f.rotate(R).from_(r), f
+
+    zero = kin.zeros(Force(ZERO3, ZERO3), task.tau)
+    p0, F = inward(nodes, push, (task.p, links.R, links.p), zero)
+    p0 = p0 + task.p0
+    b = kin.gather_dofs(task.sys, links.S.dot(F) if nodes.size else None, [*p0.ang, *p0.lin])
+    return task.tau - b
+
+
+def run(step: Callable, state, residual: Callable, change: Callable, settings: Settings):
+    """Iterate a fixed number of times, or until each state of the batch meets the tolerance.
+
+    The criterion is that of [CABA] Algorithm 3: the smaller of the last change and the residual. States that
+    are done keep their numbers while others go on.
+    """
+    if settings.tolerance is None:
+
+        def once(state, _):
+            state = step(state)
+            return state, residual(state)
+
+        state, history = jax.lax.scan(once, state, length=settings.iterations)
+        count = jnp.full(history.shape[1:], settings.iterations, history.dtype)
+        return state, history, count
+
+    like = residual(state)
+    history = jnp.broadcast_to(like, (settings.iterations,) + like.shape)
+
+    def unfinished(carry):
+        _, _, k, done = carry
+        return (k < settings.iterations) & ~jnp.all(done >= 0)
+
+    def once(carry):
+        state, history, k, done = carry
+        new = step(state)
+        keep = lambda x, y: jnp.where(done >= 0, x, y)  # noqa: E731
+        state = jax.tree.map(keep, state, new)
+        history = jnp.where((jnp.arange(settings.iterations) >= k)[:, None], residual(state), history)
+        met = jnp.minimum(change(state), residual(state)) < settings.tolerance
+        return state, history, k + 1, jnp.where((done < 0) & met, (k + 1).astype(done.dtype), done)
+
+    start = (state, history, jnp.zeros((), jnp.int32), jnp.full(like.shape, -1.0, like.dtype))
+    state, history, _, done = jax.lax.while_loop(unfinished, once, start)
+    return state, history, jnp.where(done < 0, settings.iterations, done)
+
+
+def constrained_aba(task: Task, settings: Settings) -> Found:
+    """[CABA] Algorithms 1-3, with loops, in corrections (`articulated.py`). O(n + m)."""
+    sys, t = task.sys, task.sys.topology
+    plan, table = plan_of(t, task.con.entries), table_of(t, task.con.entries)
+    p, p0 = no_forces(task) if task.p is None else (task.p, task.p0)
+    I, I0 = link_inertias(sys, task.moving.links)
+    prob, rest = art.links_problem(sys, plan, task.moving, I, I0, p, p0, task.tau)
+    acting = art.Acting(task.x.KA, task.x.KB, task.x.kappa, task.mu)
+    fac = art.factor(plan, table, prob, acting)
+    now, history, count = run(
+        lambda now: art.iterate(plan, table, prob, fac, acting, task.c, now, settings.refine),
+        art.start_iterations(plan, prob, task.c, task.lam),
+        lambda now: largest(now.residual),
+        lambda now: now.change,
+        settings,
+    )
+    a_rest = None if rest is None else art.rest_accelerations(plan, rest, now.dA)
+    return Found(art.gather(sys, plan, now.a, a_rest, now.dA), now.lam, history, now.change, count)
+
+
+def prox_pv(task: Task, settings: Settings) -> Found:
+    """[CABA] Algorithm 4: all rows reach the world, where the dual problem is solved. O(n m + m³)."""
+    sys, t = task.sys, task.sys.topology
+    plan, table = plan_of(t, task.con.entries, late=True), table_of(t, task.con.entries)
+    p, p0 = no_forces(task) if task.p is None else (task.p, task.p0)
+    I, I0 = link_inertias(sys, task.moving.links)
+    prob, rest = art.links_problem(sys, plan, task.moving, I, I0, p, p0, task.tau)
+    acting = art.Acting(task.x.KA, task.x.KB, task.x.kappa, task.mu)
+    fac = art.factor(plan, table, prob, acting, soft=False)
+    pushed = art.push(plan, prob, fac, prob.p, prob.tau, art.lane_numbers(plan, -task.c))
+    A0 = art.free_roots(prob, fac, pushed, prob.tau0)
+    order = np.argsort(plan.lane)  # lanes and rows are the same numbers in another order
+    l = art.world_rows(fac, pushed, A0)[plan.lane]
+    delassus = fac.world[plan.lane][:, plan.lane]
+    (lam, change), history, count = dual(delassus, -l, task, settings)
+    dA, a, _ = art.pull(plan, prob, fac, pushed, A0, -lam[order])
+    a_rest = None if rest is None else art.rest_accelerations(plan, rest, dA)
+    return Found(art.gather(sys, plan, a, a_rest, dA), lam, history, change, count)
+
+
+def dual(delassus, missing, task: Task, settings: Settings):
+    """Proximal point iterations on  delassus lam = missing  ([CABA] Eq. 13), in corrections.
+
+    lam += (delassus + 1/mu)^-1 (missing - delassus lam), from one Cholesky factor.
+    """
+    m = delassus.shape[0]
+    damped = delassus + jnp.asarray(np.eye(m)[:, :, None], delassus.dtype) / task.mu
+    chol = jax.scipy.linalg.cho_factor(jnp.moveaxis(damped, -1, 0), lower=True)
+    apply = lambda r: jax.scipy.linalg.cho_solve(chol, r.T[..., None])[..., 0].T  # noqa: E731
+    multiply = lambda x: jnp.sum(delassus * x[None], 1)  # noqa: E731
+
+    def step(state):
+        lam, _ = state
+        d = apply(missing - multiply(lam))
+        return lam + d, largest(multiply(d))
+
+    start = (task.lam, jnp.full(missing.shape[-1:], jnp.inf, missing.dtype))
+    return run(step, start, lambda s: largest(missing - multiply(s[0])), lambda s: s[1], settings)
+
+
+def prox_ltl(task: Task, settings: Settings) -> Found:
+    """[CABA] Eq. 13 on the branch-sparse factor of M: J M^-1 Jᵀ, then the dual. O(n d² + m² d + m³)."""
+    M, J, f = matrices(task)
+    pattern = sparse.pattern_of(mass_pattern(task.sys.topology))
+    H = sparse.factor(pattern, sparse.store(pattern, M))
+    Y = sparse.solve_transposed(pattern, H, jnp.swapaxes(J, 0, 1))
+    D = sparse.diagonal(pattern, H)
+    y = sparse.solve_transposed(pattern, H, f) / D
+    delassus = gram(Y, 1 / D)
+    missing = task.c - jnp.sum(Y * y[:, None], 0)
+    (lam, change), history, count = dual(delassus, missing, task, settings)
+    a = sparse.solve_lower(pattern, H, y + jnp.sum(Y * lam[None], 1) / D)
+    return Found(a, lam, history, change, count)
+
+
+def prox_ltls(task: Task, settings: Settings) -> Found:
+    """[CABA] Eq. 16 on the sparse factor of M + Jᵀ mu J, in corrections. O(n d² + m d)."""
+    M, J, f = matrices(task)
+    touches = constraint_pattern(task.sys, task.con)
+    pattern = sparse.pattern_of(mass_pattern(task.sys.topology) | (touches.T @ touches))
+    M_mu = augmented_mass_matrix(task, M, J)
+    H = sparse.factor(pattern, sparse.store(pattern, M_mu))
+
+    def step(state):
+        a, lam, residual, _ = state
+        r_d = f - jnp.sum(M * a[None], 1) + jnp.sum(J * (lam + task.mu * residual)[:, None], 0)
+        da = sparse.solve(pattern, H, r_d)
+        a = a + da
+        residual = task.c - jnp.sum(J * a[None], 1)
+        return a, lam + task.mu * residual, residual, largest(da)
+
+    start = (jnp.zeros_like(f), task.lam, task.c, jnp.full(f.shape[-1:], jnp.inf, f.dtype))
+    state, history, count = run(step, start, lambda s: largest(s[2]), lambda s: s[3], settings)
+    return Found(state[0], state[1], history, state[3], count)
+
+
+def dense(task: Task, settings: Settings) -> Found:
+    """Least squares and least norm: lam = (J M^-1 Jᵀ)⁺ (c - J a_free) by eigenvalues; the reference."""
+    M, J, f = matrices(task)
+    front = lambda x: jnp.moveaxis(x, -1, 0)  # noqa: E731
+    chol = jax.scipy.linalg.cho_factor(front(M), lower=True)
+    solve_M = lambda b: jax.scipy.linalg.cho_solve(chol, b)  # noqa: E731
+    J_, f_, c_ = front(J), front(f)[..., None], front(task.c)[..., None]
+    X, free = solve_M(jnp.swapaxes(J_, 1, 2)), solve_M(f_)
+    delassus = J_ @ X
+    w, U = jnp.linalg.eigh(0.5 * (delassus + jnp.swapaxes(delassus, 1, 2)))
+    cut = 100 * w.shape[-1] * jnp.finfo(w.dtype).eps * jnp.max(jnp.abs(w), -1, keepdims=True)
+    inverse = jnp.where(w > cut, 1 / jnp.where(w > cut, w, 1), 0)[..., None]
+    lam = U @ (inverse * (jnp.swapaxes(U, 1, 2) @ (c_ - J_ @ free)))
+    a = free + X @ lam
+    residual = largest((c_ - J_ @ a)[..., 0].T)
+    one = jnp.ones_like(residual)
+    return Found(a[..., 0].T, lam[..., 0].T, residual[None], 0 * one, one)
+
+
+def classic(task: Task, settings: Settings) -> Found:
+    """[PROX]'s classic resolution: lam = (J M^-1 Jᵀ)^-1 (c - J a_free). NaN where rows are dependent."""
+    M, J, f = matrices(task)
+    pattern = sparse.pattern_of(mass_pattern(task.sys.topology))
+    H = sparse.factor(pattern, sparse.store(pattern, M))
+    free = sparse.solve(pattern, H, f)
+    Y = sparse.solve_transposed(pattern, H, jnp.swapaxes(J, 0, 1))
+    D = sparse.diagonal(pattern, H)
+    lam = art.cholesky_solve(gram(Y, 1 / D), task.c - jnp.sum(J * free[None], 1))
+    a = free + sparse.solve_lower(pattern, H, jnp.sum(Y * lam[None], 1) / D)
+    residual = largest(task.c - jnp.sum(J * a[None], 1))
+    one = jnp.ones_like(residual)
+    return Found(a, lam, residual[None], 0 * one, one)
+
+
+METHODS = {
+    "ConstrainedABA": constrained_aba,
+    "ProxPV": prox_pv,
+    "ProxLTL": prox_ltl,
+    "ProxLTLs": prox_ltls,
+    "Dense": dense,
+    "Classic": classic,
+}
+
+
+def matrices(task: Task):
+    """M (nv, nv, B), J (m, nv, B) and f (nv, B)."""
+    M = _mass_matrix.batch_last(task.sys, task.q)
+    J = jacobian(task.sys, task.con, task.moving, task.x)
+    wide = lambda x: jnp.broadcast_to(x, x.shape[:-1] + task.tau.shape[-1:])  # noqa: E731
+    return wide(M), wide(J), joint_forces(task)
+
+
+def augmented_mass_matrix(task: Task, M, J):
+    """M + Jᵀ mu J, (nv, nv, B)."""
+    return M + gram(J, task.mu)
+
+
+def gram(Y, weight):
+    """Yᵀ W Y summed over the first axis, (k, k, B) for Y (n, k, B): row after row, each an outer product."""
+    k = Y.shape[1]
+    zero = jnp.zeros((k, k) + Y.shape[2:], Y.dtype)
+    step = lambda G, x: (G + x[0][:, None] * (x[0] * x[1])[None], None)  # noqa: E731
+    return jax.lax.scan(step, zero, (Y, jnp.broadcast_to(weight, Y.shape[:1] + Y.shape[2:])))[0]
+
+
+def mass_pattern(t) -> np.ndarray:
+    above, below = relations(t)
+    return above | below
+
+
+def constraint_pattern(sys: System, con: Constraints) -> np.ndarray:
+    """Which freedoms each row touches, (m, nv)."""
+    table = table_of(sys.topology, con.entries)
+    a, b = support(sys.topology, con.entries)
+    touches = a | b
+    touches[table.joint_rows, table.joint_dofs] = True
+    return touches
+
+
+def largest(x):
+    """Largest magnitude over the first axis."""
+    return jnp.max(jnp.abs(x), 0)

@@ -1,0 +1,384 @@
+"""Rows of the constraints at a state: phi, J v, J̇v and the wrenches K that J is made of, batch last.
+
+Row r acts on body A with the wrench K_A and on body B with K_B; joint couplings act on freedoms directly:
+
+    (J a)_r = K_A · A_A + K_B · A_B + sum of kappa_r,d a_d
+
+where A are spatial accelerations. Relative motion of A in B, at the point c that A carries, in B's axes:
+
+    u = R_Bᵀ (V_A - V_B)(c),     u̇ = R_Bᵀ ((A_A - A_B)(c) - omega_B x (V_A - V_B)(c) + (0, omega_rel x ċ)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.constraints.data import Constraints, Entry
+from jaxrbd.forces import joint_coordinates
+from jaxrbd.model.system import System, Topology
+from jaxrbd.tree import kinematics as kin
+from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.scan import outward, sum_rows
+from jaxrbd.tree.spatial import EYE3, ZERO3, Force, Mat3, Motion, Vec3, rotation_from_quaternion, vec3
+from jaxrbd.tree.sweep import rows
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Which row belongs to what; slots are those of `Nodes`, free roots and the world after them."""
+
+    m: int
+    entry: np.ndarray  # (m,) the constraint of each row
+    geometric: np.ndarray  # constraints that act on bodies
+    slot_a: np.ndarray  # (m,) slot of body A; the world's where a row acts on joints only
+    slot_b: np.ndarray  # (m,)
+    pick: np.ndarray  # (m,) position of the row in: six per geometric constraint, couplings, velocity rows
+    joint_rows: np.ndarray  # (ne,) rows with entries on freedoms ...
+    joint_dofs: np.ndarray  # (ne,) ... and these freedoms
+
+
+@lru_cache(maxsize=512)
+def table_of(t: Topology, entries: tuple[Entry, ...]) -> Table:
+    nodes = nodes_of(t)
+    world = nodes.size
+
+    def slot(frame: int) -> int:
+        body = t.frame_bodies[frame] if frame >= 0 else -1
+        return int(nodes.body_slot[body]) if body >= 0 else world
+
+    geometric = [k for k, e in enumerate(entries) if e.kind not in ("coupling", "velocity")]
+    couplings = [k for k, e in enumerate(entries) if e.kind == "coupling"]
+    entry, slots, pick, joint = [], [], [], []
+    velocity = 6 * len(geometric) + len(couplings)
+    for k, e in enumerate(entries):
+        first = len(entry)
+        entry += [k] * e.rows
+        if e.kind in ("coupling", "velocity"):
+            slots += [(world, world)] * e.rows
+            if e.kind == "coupling":
+                pick.append(6 * len(geometric) + couplings.index(k))
+                joint += [(first, d) for d in (e.a, e.b) if d >= 0]
+            else:
+                pick += range(velocity, velocity + e.rows)
+                velocity += e.rows
+                joint += [(first + i, d) for i, d in e.pattern]
+        else:
+            slots += [(slot(e.a), slot(e.b))] * e.rows
+            pick += [6 * geometric.index(k) + j for j in e.mask]
+    a, b = np.array(slots, int).reshape(-1, 2).T
+    joint_rows, joint_dofs = np.array(joint, int).reshape(-1, 2).T
+    as_array = lambda x: np.array(x, int)  # noqa: E731
+    return Table(
+        len(entry), as_array(entry), as_array(geometric), a, b, as_array(pick), joint_rows, joint_dofs
+    )
+
+
+class Moving(NamedTuple):
+    """Motion of all slots, then roots: world rotation and position from the root, twists in own axes."""
+
+    links: kin.Links
+    roots: kin.Roots
+    R: Mat3
+    p: Vec3
+    V: Motion
+    A: Motion  # gravity included as an acceleration of the world: spatial acceleration minus g
+
+
+class Rows(NamedTuple):
+    """One number per row, (m, B), and the wrenches in the axes of the bodies' nodes."""
+
+    KA: Force
+    KB: Force
+    kappa: object  # (ne, B)
+    phi: object
+    u: object  # J v
+    gamma: object  # J̇v, or J a + J̇v if the motion has an acceleration
+    target: object  # a*
+    weight: object
+
+
+def motion(sys: System, q, v, a=None) -> Moving:
+    """Velocities and accelerations (bias accelerations if a is None) of all links: one outward pass."""
+    nodes = nodes_of(sys.topology)
+    links, roots = kin.link_transforms(sys, q, v), kin.root_states(sys, q)
+    a = jnp.zeros_like(v) if a is None else a
+    V0, A0 = kin.root_rows(sys, v), kin.root_rows(sys, a)
+    g = roots.R.T @ Vec3(*(sys.gravity[k][None] for k in range(3)))
+    A0 = Motion(A0.ang, A0.lin - g)
+
+    def move(parent, x):
+        R, p, V, A = parent
+        (R_loc, r, S, bias, _), qd, qdd = x
+        V = V.at(r).rotate(R_loc.T) + S * qd
+        A = A.at(r).rotate(R_loc.T) + V.cross(S * qd) + S * qdd
+        return R @ R_loc, p + R @ r, V, A if bias is None else A + bias
+
+    start = kin.broadcast((roots.R, jax.tree.map(jnp.zeros_like, roots.p), V0, A0), q)
+    xs = (links._replace(A=None), rows(v, nodes.v), rows(a, nodes.v))
+    R, p, V, A = kin.join(outward(nodes, move, xs, start), start)
+    return Moving(links, roots, R, p, V, A)
+
+
+def constraint_rows(sys: System, con: Constraints, q, v, moving: Moving, a=None) -> Rows:
+    """Everything that solvers need to know of the constraints at a state; `a` is that of the motion."""
+    t = sys.topology
+    table, entries = table_of(t, con.entries), con.entries
+    parts: list[dict] = []
+    if len(table.geometric):
+        parts.append(_geometric_rows(sys, con, moving, table))
+    couplings = [k for k, e in enumerate(entries) if e.kind == "coupling"]
+    if couplings:
+        parts.append(_coupling_rows(sys, con, q, v, couplings))
+    if any(e.kind == "velocity" for e in entries):
+        parts.append(_velocity_rows(con, v))
+    full = lambda x: jnp.broadcast_to(x, x.shape[:-1] + q.shape[-1:])  # noqa: E731
+    number = lambda key: rows(jnp.concatenate([full(p[key]) for p in parts]), table.pick)  # noqa: E731
+    phi, u, gamma = number("phi"), number("u"), number("gamma")
+    KA, KB = (_wrenches(parts, table, side, q) for side in ("KA", "KB"))
+    kappa = _kappa(con, table, parts)
+    if a is not None and kappa is not None:
+        gamma = gamma + sum_by_row(kappa * rows(a, table.joint_dofs), table.joint_rows, table.m)
+    per_row = lambda x: rows(x, table.entry)  # noqa: E731
+    target = con.target - per_row(con.damping) * u - per_row(con.stiffness) * phi
+    return Rows(KA, KB, kappa, phi, u, gamma, target, per_row(con.weight))
+
+
+def sum_by_row(x, owners: np.ndarray, count: int):
+    """Row k of the result is the sum of the rows of x that belong to k: two gathers, no scatter."""
+    used = sorted(set(owners.tolist()))
+    if not used:
+        return jnp.zeros((count,) + x.shape[1:], x.dtype)
+    lists = [np.flatnonzero(owners == k).tolist() for k in used]
+    most = max(len(found) for found in lists)
+    table = np.array([found + [len(owners)] * (most - len(found)) for found in lists])
+    zero = jnp.zeros_like(x[:1])
+    sums = sum_rows(jnp.concatenate([x, zero]), table)
+    place = np.full(count, len(used))
+    place[used] = np.arange(len(used))
+    return rows(jnp.concatenate([sums, zero]), place)
+
+
+def _wrenches(parts, table, side, q) -> Force:
+    if not len(table.geometric):
+        zero = jnp.zeros((table.m,) + q.shape[-1:], q.dtype)
+        return Force(Vec3(zero, zero, zero), Vec3(zero, zero, zero))
+    rest = sum(p["phi"].shape[0] for p in parts[1:])
+    fill = lambda x: jnp.concatenate([x, jnp.zeros((rest,) + x.shape[1:], x.dtype)]) if rest else x  # noqa: E731
+    full = lambda x: jnp.broadcast_to(x, x.shape[:-1] + q.shape[-1:])  # noqa: E731
+    return jax.tree.map(lambda x: rows(fill(full(x)), table.pick), parts[0][side])
+
+
+def _kappa(con: Constraints, table: Table, parts):
+    """Entries on freedoms in the order of `joint_rows`."""
+    if not len(table.joint_rows):
+        return None
+    batch = parts[-1]["u"].shape[-1:]
+    found = []
+    couplings, start = next((p["slope"] for p in parts if "slope" in p), None), 0
+    seen = 0
+    for e in con.entries:
+        if e.kind == "coupling":
+            found.append(jnp.ones((1,) + batch, con.weight.dtype))
+            if e.b >= 0:
+                found.append(-couplings[seen : seen + 1])
+            seen += 1
+        elif e.kind == "velocity":
+            found.append(con.coefficients[start : start + len(e.pattern)])
+            start += len(e.pattern)
+    return jnp.concatenate([jnp.broadcast_to(x, x.shape[:1] + batch) for x in found])
+
+
+def _coupling_rows(sys: System, con: Constraints, q, v, which):
+    """x_a = P(x_b): u = v_a - P' v_b, J̇v = -P'' v_b²."""
+    t = sys.topology
+    a = np.array([con.entries[k].a for k in which])
+    b = np.array([con.entries[k].b for k in which])
+    coordinate = joint_coordinates(t)
+    pad = lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])])  # noqa: E731
+    x = rows(pad(q), np.where(b >= 0, coordinate[b], t.nq))
+    vb = rows(pad(v), np.where(b >= 0, b, t.nv))
+    c = rows(con.parameter, np.array(which))
+    power = [c[:, 0], c[:, 1], c[:, 2], c[:, 3], c[:, 4]]
+    value = power[0] + x * (power[1] + x * (power[2] + x * (power[3] + x * power[4])))
+    slope = power[1] + x * (2 * power[2] + x * (3 * power[3] + x * 4 * power[4]))
+    bend = 2 * power[2] + x * (6 * power[3] + x * 12 * power[4])
+    return {
+        "phi": rows(q, coordinate[a]) - value,
+        "u": rows(v, a) - slope * vb,
+        "gamma": -bend * vb * vb,
+        "slope": slope,
+    }
+
+
+def _velocity_rows(con: Constraints, v):
+    sums, start = [], 0
+    for e in con.entries:
+        if e.kind == "velocity":
+            x = con.coefficients[start : start + len(e.pattern)] * rows(
+                v, np.array([d for _, d in e.pattern])
+            )
+            start += len(e.pattern)
+            for i in range(e.rows):
+                sums.append(sum(x[k] for k, (row, _) in enumerate(e.pattern) if row == i))
+    u = jnp.stack(sums)
+    return {"phi": jnp.zeros_like(u), "u": u, "gamma": jnp.zeros_like(u)}
+
+
+class _Side(NamedTuple):
+    """One side of every geometric constraint, in world axes about the node's origin."""
+
+    R_node: Mat3
+    root: Vec3  # world position of the tree's root
+    p: Vec3  # node's origin from the root
+    V: Motion
+    A: Motion
+    R: Mat3  # axes of the constraint
+    r: Vec3  # its place, from the node's origin
+
+
+def _side(sys: System, moving: Moving, entries, frames, position, quaternion) -> _Side:
+    t, nodes = sys.topology, nodes_of(sys.topology)
+    count = len(t.frame_bodies)
+    bodies = np.array([t.frame_bodies[f] if f >= 0 else -1 for f in frames])
+    slots = np.where(bodies >= 0, np.concatenate([nodes.body_slot, [0]])[bodies], nodes.size)
+    R, p, V, A = kin.take((moving.R, moving.p, moving.V, moving.A), slots)
+    g = Vec3(*(sys.gravity[k][None] for k in range(3)))
+    V, A = V.rotate(R), A.rotate(R)
+    A = Motion(A.ang, A.lin + g)
+    root = kin.take(moving.roots.p, np.concatenate([nodes.root, np.arange(nodes.nroots)]).astype(int)[slots])
+    # node axes -> body axes -> frame -> the constraint's own place in it
+    to_body = moving.links.A.T
+    eye = jax.tree.map(
+        lambda x, like: jnp.full((nodes.nroots,) + like.shape[1:], float(x), like.dtype), EYE3, to_body
+    )
+    R_body = R @ kin.take(kin.join(to_body, eye), slots)
+    index = np.where(np.array(frames) >= 0, frames, count)
+    at = jnp.concatenate([sys.frame_position, jnp.zeros_like(sys.frame_position[:1])])
+    still = jnp.concatenate(
+        [jnp.ones_like(sys.frame_quaternion[:1, :1]), jnp.zeros_like(sys.frame_quaternion[:1, 1:])], 1
+    )
+    turned = rows(jnp.concatenate([sys.frame_quaternion, still]), index)
+    R_frame = R_body @ rotation_from_quaternion(*(turned[:, k] for k in range(4)))
+    r = R_body @ vec3(rows(at, index)) + R_frame @ vec3(position)
+    return _Side(
+        R, root, p, V, A, R_frame @ rotation_from_quaternion(*(quaternion[:, k] for k in range(4))), r
+    )
+
+
+def _geometric_rows(sys: System, con: Constraints, moving: Moving, table: Table):
+    """Six candidate rows per constraint between frames: turning, then shifting; the table picks from them."""
+    which = table.geometric
+    entries = [con.entries[k] for k in which]
+    kinds = np.array([e.kind for e in entries])
+    sides = [
+        _side(
+            sys,
+            moving,
+            entries,
+            [getattr(e, s) for e in entries],
+            rows(position, which),
+            rows(quaternion, which),
+        )
+        for s, position, quaternion in (
+            ("a", con.position_a, con.quaternion_a),
+            ("b", con.position_b, con.quaternion_b),
+        )
+    ]
+    a, b = sides
+    axes = b.R
+    d = (a.root - b.root) + (a.p - b.p) + (a.r - b.r)
+    arm_a, arm_b = a.r, d + b.r  # from the nodes' origins to the point c
+    normal = Vec3(axes.a.z, axes.b.z, axes.c.z)
+    parameter = rows(con.parameter, which)[:, 0]
+    shift = ZERO3
+    if (kinds == "rolling").any():
+        radius = parameter * _mask(kinds == "rolling", parameter)
+        shift = normal * -radius
+        arm_a, arm_b = arm_a + shift, arm_b + shift
+    Va, Vb = a.V.at(arm_a), b.V.at(arm_b)
+    rel, acc = Va - Vb, a.A.at(arm_a) - b.A.at(arm_b)
+    wb = b.V.ang
+    cdot = a.V.at(a.r).lin + wb.cross(shift)
+    gamma = Motion(acc.ang - wb.cross(rel.ang), acc.lin + rel.ang.cross(cdot) - wb.cross(rel.lin))
+    u, gamma = rel.rotate(axes.T), gamma.rotate(axes.T)
+    turned, place = axes.T @ a.R, axes.T @ d
+    phi_ang = _rotation_vector(turned)
+    if (kinds == "hinge").any():  # only the tilt of z counts, however far the hinge has turned
+        tilt = Vec3(-turned.b.z, turned.a.z, 0 * turned.a.z)
+        phi_ang = _choose(kinds == "hinge", tilt, phi_ang)
+    phi = Motion(phi_ang, place)
+    if (kinds == "rolling").any():
+        height = Vec3(0 * place.x, 0 * place.x, place.z - parameter)
+        phi = Motion(phi.ang, _choose(kinds == "rolling", height, phi.lin))
+    directions = [Vec3(axes.a[j], axes.b[j], axes.c[j]) for j in range(3)]
+    if (kinds == "distance").any():
+        n, length, speed, bend = _distance(d, a, b)
+        far = kinds == "distance"
+        directions[2] = _choose(far, n, directions[2])
+        put = lambda new, old: jnp.where(far[:, None], new, old)  # noqa: E731
+        phi = Motion(phi.ang, phi.lin._replace(z=put(length - parameter, phi.lin.z)))
+        u = Motion(u.ang, u.lin._replace(z=put(speed, u.lin.z)))
+        gamma = Motion(gamma.ang, gamma.lin._replace(z=put(bend, gamma.lin.z)))
+    KA = [Force(e, ZERO3) for e in directions] + [Force(arm_a.cross(e), e) for e in directions]
+    KB = [Force(-e, ZERO3) for e in directions] + [Force(-arm_b.cross(e), -e) for e in directions]
+    return {
+        "phi": _six([*phi.ang, *phi.lin], u),
+        "u": _six([*u.ang, *u.lin], u),
+        "gamma": _six([*gamma.ang, *gamma.lin], u),
+        "KA": _six_wrenches([K.rotate(a.R_node.T) for K in KA], u),
+        "KB": _six_wrenches([K.rotate(b.R_node.T) for K in KB], u),
+    }
+
+
+def _distance(d: Vec3, a: _Side, b: _Side):
+    """Direction, length, its rate and its second derivative for the vector d between two points."""
+    Va, Vb = a.V.at(a.r), b.V.at(b.r)
+    Aa, Ab = a.A.at(a.r), b.A.at(b.r)
+    speed = Va.lin - Vb.lin
+    acc = Aa.lin + Va.ang.cross(Va.lin) - Ab.lin - Vb.ang.cross(Vb.lin)
+    square = d.dot(d)
+    safe = jnp.where(square > 0, square, 1)
+    length = jnp.where(square > 0, jnp.sqrt(safe), 0)
+    n = d * (1 / jnp.sqrt(safe))
+    along = n.dot(speed)
+    return n, length, along, n.dot(acc) + (speed.dot(speed) - along * along) / jnp.sqrt(safe)
+
+
+def _rotation_vector(R: Mat3) -> Vec3:
+    """Axis times angle, smooth at the identity; beyond a quarter turn from it digits fade towards pi."""
+    w = Vec3(R.c.y - R.b.z, R.a.z - R.c.x, R.b.x - R.a.y) * 0.5
+    square, c = w.dot(w), 0.5 * (R.a.x + R.b.y + R.c.z - 1)
+    small = square < 1e-6
+    s = jnp.sqrt(jnp.where(small, 1.0, square))
+    series = 1 + square / 6 + 3 * square * square / 40
+    return w * jnp.where(small & (c > 0), series, jnp.arctan2(s, c) / s)
+
+
+def _choose(mask: np.ndarray, new: Vec3, old: Vec3) -> Vec3:
+    if mask.all():
+        return new
+    return Vec3(*(jnp.where(mask[:, None], x, y) for x, y in zip(new, old)))
+
+
+def _mask(mask: np.ndarray, like):
+    return jnp.asarray(mask[:, None], like.dtype)
+
+
+def _six(components, like: Motion):
+    """(6 nc, B): six numbers per constraint."""
+    full = [jnp.broadcast_to(jnp.asarray(x, like.ang.x.dtype), like.ang.x.shape) for x in components]
+    return jnp.stack(full, 1).reshape((-1,) + like.ang.x.shape[1:])
+
+
+def _six_wrenches(wrenches, like: Motion) -> Force:
+    pick = lambda get: _six([get(K) for K in wrenches], like)  # noqa: E731
+    return Force(
+        Vec3(*(pick(lambda K, i=i: K.ang[i]) for i in range(3))),
+        Vec3(*(pick(lambda K, i=i: K.lin[i]) for i in range(3))),
+    )

@@ -1,0 +1,311 @@
+"""Dynamics under constraints: M(q) a + b(q, v) = tau + J(q)ᵀ lam,  J a + J̇v = a*.
+
+Four solvers with one idea each ([CABA] Fig. 6): multipliers first (`ProxLTL`, `ProxPV`) or accelerations
+first (`ProxLTLs`, `ConstrainedABA`), in joint space (`ProxLTL`, `ProxLTLs`) or along the links (`ProxPV`,
+`ConstrainedABA`). All are proximal: redundant or singular rows do no harm, and rows that contradict each
+other are met in the sense of least squares.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.constraints.data import Constraints, as_constraints
+from jaxrbd.constraints.methods import Found, Settings, Task, joint_forces, largest, link_inertias, solve
+from jaxrbd.constraints.rows import Moving, Rows, constraint_rows, motion, sum_by_row, table_of
+from jaxrbd.errors import ArgumentError
+from jaxrbd.model.system import System, pytree, static
+from jaxrbd.solution import Result, Solution
+from jaxrbd.tree import kinematics as kin
+from jaxrbd.tree.arguments import arguments, array, external, require_mass
+from jaxrbd.tree.batching import kernel, partial_jvp, partial_vjp
+from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.sweep import rows
+
+
+@pytree
+class Proximal:
+    """Settings that the proximal solvers share.
+
+    `mu`: penalty as in [CABA] (Pinocchio's mu is its inverse); by default 1e6 in float64 and 30 times the
+    mass of the system in float32. `iterations`: how many, or at most how many if a `tolerance` [m/s²,
+    rad/s²] is given: then each state stops by the criterion of [CABA] Algorithm 3. `gradients`:
+    "implicit" differentiates the solution, with memory that does not grow with the iterations;
+    "unrolled" the iterations themselves, which needs their number fixed.
+    """
+
+    mu: float | None = None
+    iterations: int = static(default=5)
+    tolerance: float | None = static(default=None)
+    gradients: str = static(default="implicit")
+
+    def __post_init__(self):
+        name = type(self).__name__
+        if isinstance(self.mu, (int, float, np.ndarray)) and not float(self.mu) > 0:
+            raise ArgumentError(f"{name}: mu is {self.mu!r}, expected a positive penalty such as 1e6.")
+        if not isinstance(self.iterations, int) or self.iterations < 1:
+            raise ArgumentError(f"{name}: iterations is {self.iterations!r}, expected a positive integer.")
+        if self.tolerance is not None and not self.tolerance > 0:
+            raise ArgumentError(
+                f"{name}: tolerance is {self.tolerance!r}, expected a positive number or None."
+            )
+        if self.gradients not in ("implicit", "unrolled"):
+            raise ArgumentError(
+                f"{name}: gradients is {self.gradients!r}, expected 'implicit' or 'unrolled'."
+            )
+        if self.gradients == "unrolled" and self.tolerance is not None:
+            raise ArgumentError(
+                f"{name}: unrolled gradients need a fixed number of iterations. Leave tolerance out, or use "
+                "gradients='implicit'."
+            )
+
+
+@pytree
+class ConstrainedABA(Proximal):
+    """Articulated bodies with constrained inertias, [CABA] Algorithms 1-3: O(n + m). The default."""
+
+
+@pytree
+class ProxPV(Proximal):
+    """Popov and Vereshchagin with a proximal dual, [CABA] Algorithm 4: O(n m + m³)."""
+
+
+@pytree
+class ProxLTL(Proximal):
+    """Dual proximal point on the branch-sparse factor, [CABA] Eq. 13 and [PROX]: O(n d² + m² d + m³)."""
+
+
+@pytree
+class ProxLTLs(Proximal):
+    """Augmented Lagrangian on the sparse factor of M + Jᵀ mu J, [CABA] Eq. 16: O(n d² + m d)."""
+
+
+@pytree
+class Soft(Proximal):
+    """One iteration of `ConstrainedABA`: rows as springs of compliance 1/(mu weight), as MuJoCo and PV-soft.
+
+    [CABA] VII-A: minimises ½|a - a_free|²_M + ½ mu |J a - c|². Constraints are met as far as mu is large.
+    """
+
+    iterations: int = static(default=1)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.iterations != 1 or self.tolerance is not None:
+            raise ArgumentError("Soft: it is one iteration by definition. Use ConstrainedABA for more.")
+
+
+@pytree
+class Dense(Proximal):
+    """The reference: minimum-norm least squares by eigenvalues of J M^-1 Jᵀ, O(n³ + m³)."""
+
+    iterations: int = static(default=1)
+
+
+@pytree
+class Classic(Proximal):
+    """[PROX]'s classic resolution without damping: fails, with NaN, where rows depend on each other."""
+
+    iterations: int = static(default=1)
+
+
+@pytree
+class ConstrainedMotion:
+    """Joint accelerations a (nv,) and multipliers lam (m,): forces [N, N m] along the rows."""
+
+    a: jax.Array
+    lam: jax.Array
+
+
+@pytree
+class ProximalStats:
+    """How far a solver came; numbers are the largest over the rows or joints.
+
+    `residual`: |J a + J̇v - a*| at the end; `history`: the same after every iteration. `change`: the last
+    change of a (of J a for the dual solvers). `iterations`: how many were made.
+    """
+
+    residual: jax.Array
+    history: jax.Array
+    change: jax.Array
+    iterations: jax.Array
+
+
+def constrained_dynamics(
+    sys: System, q, v, tau, constraints, solver: Proximal | None = None, f_ext=None, warm_start=None
+) -> Solution:
+    """Accelerations and multipliers under constraints:  M a + b = tau + Jᵀ lam,  J a + J̇v = a*.
+
+    Returns Solution(ConstrainedMotion(a, lam), result, stats). `result` is `converged` where the rows are
+    met, `stationary` where they contradict each other and a is the least-squares answer, `not_converged`
+    otherwise. `constraints`: a `Constraints` or a list; `warm_start`: multipliers to start from.
+    """
+    con = as_constraints(constraints)
+    solver = ConstrainedABA() if solver is None else solver
+    if not isinstance(solver, Proximal):
+        raise ArgumentError(
+            f"constrained_dynamics: solver is {solver!r}, expected ConstrainedABA() or another."
+        )
+    q, v, tau = arguments(sys, q=q, v=v, tau=tau)
+    f_ext = external(sys, f_ext, q.dtype)
+    require_mass(sys, "constrained_dynamics")
+    check_constraints(sys, con)
+    lam = jnp.zeros(con.rows, q.dtype) if warm_start is None else warm_start
+    lam = array("warm_start", lam, (con.rows,), f"(m,) = ({con.rows},)", sys.dtype)
+    mu = jnp.asarray(default_mu(sys) if solver.mu is None else solver.mu, q.dtype)
+    run = solver_kernel(settings_of(solver), solver.gradients)
+    a, lam, history, change, iterations, scale = run(sys, con, q, v, tau, f_ext, lam, mu)
+    stats = ProximalStats(history[-1], history, change, jnp.round(iterations).astype(jnp.int32))
+    return Solution(ConstrainedMotion(a, lam), classify(solver, stats, a, scale), stats)
+
+
+def settings_of(solver: Proximal) -> Settings:
+    name = type(solver).__name__
+    method = "ConstrainedABA" if name == "Soft" else name
+    return Settings(method, solver.iterations, solver.tolerance)
+
+
+def default_mu(sys: System):
+    """1e6 in float64; in float32, where a penalty costs digits, 30 times the moving mass."""
+    if sys.dtype == jnp.float64:
+        return 1e6
+    moving = np.array(sys.topology.frame_bodies[: sys.topology.link_count]) >= 0
+    return 30 * jnp.sum(jnp.where(moving, sys.mass, 0))
+
+
+def classify(solver: Proximal, stats: ProximalStats, a, scale):
+    """The residual decides; where it is not met, whether anything still moves."""
+    double = a.dtype == jnp.float64
+    tolerance = solver.tolerance or (1e-8 if double else 1e-3)
+    met = stats.residual <= tolerance * jnp.maximum(1, scale)
+    still = stats.change <= (1e-5 if double else 1e-2) * jnp.maximum(1, jnp.max(jnp.abs(a), initial=0))
+    result = jnp.where(met, Result.converged, jnp.where(still, Result.stationary, Result.not_converged))
+    return result.astype(jnp.int32)
+
+
+def check_constraints(sys: System, con: Constraints) -> None:
+    """Constraints made for another System are found out by their frame and freedom numbers."""
+    frames, nv = len(sys.frame_names), sys.nv
+    for e in con.entries:
+        joint = e.kind in ("coupling", "velocity")
+        most = max([e.a, e.b, *(d for _, d in e.pattern)])
+        if most >= (nv if joint else frames):
+            raise ArgumentError(
+                f"constraint {e.name!r} does not fit {sys.name!r}: it was made for another System."
+            )
+
+
+@lru_cache(maxsize=256)
+def solver_kernel(settings: Settings, gradients: str):
+    """The kernel of one solver; with implicit gradients it has rules of its own."""
+    its = settings.iterations
+
+    def run(sys, con, q, v, tau, f_ext, lam, mu):
+        task = forward_task(sys, con, q, v, tau, f_ext, lam, mu)
+        found = solve(task, settings)
+        return [*_results(found), largest(task.c)]
+
+    shape = lambda sys, con, *_: [(sys.nv,), (con.rows,), (its,), (), (), ()]  # noqa: E731
+    made = kernel(shape)(run)
+    if gradients == "implicit":
+        made.derivatives(*implicit_rules(settings), uses_output=True)
+    return made
+
+
+def _results(found: Found):
+    return [found.a, found.lam, found.history, found.change, found.iterations]
+
+
+def forward_task(sys: System, con: Constraints, q, v, tau, f_ext, lam, mu) -> Task:
+    """Forces on the links at a = 0 (gravity, velocity products, external) and the rows there."""
+    moving = motion(sys, q, v)
+    x = constraint_rows(sys, con, q, v, moving)
+    p, p0 = link_forces(sys, q, moving, f_ext)
+    return Task(sys, con, q, moving, x, p, p0, tau, x.target - x.gamma, lam, x.weight * mu)
+
+
+def link_forces(sys: System, q, moving: Moving, f_ext):
+    """I A + V x* I V - f_ext of every link and root, in their own axes."""
+    N = nodes_of(sys.topology).size
+    I, I0 = link_inertias(sys, moving.links)
+    V, A = kin.take((moving.V, moving.A), slice(0, N))
+    V0, A0 = kin.take((moving.V, moving.A), slice(N, None))
+    p, p0 = I @ A + V.cross_force(I @ V), I0 @ A0 + V0.cross_force(I0 @ V0)
+    if f_ext is not None:
+        f, f0 = kin.forces_in_links(sys, q, f_ext, moving.links)
+        p, p0 = p - f, p0 - f0
+    wide = lambda x: jnp.broadcast_to(x, x.shape[:-1] + q.shape[-1:])  # noqa: E731
+    return jax.tree.map(wide, (p, p0))
+
+
+def linear_task(sys: System, con: Constraints, q, f, c, mu) -> Task:
+    """M a = f + Jᵀ lam, J a = c at the configuration q: the problem of derivatives and impulses."""
+    still = jnp.zeros_like(f)
+    moving = motion(sys, q, still)
+    x = constraint_rows(sys, con, q, still, moving)
+    return Task(sys, con, q, moving, x, None, None, f, c, jnp.zeros_like(c), x.weight * mu)
+
+
+# --- derivatives of the solution -----------------------------------------------------------------------
+
+
+def residuals(sys: System, con: Constraints, q, v, tau, f_ext, a, lam):
+    """ID(q, v, a) - tau - Jᵀ lam and J a + J̇v - a*: both vanish at the solution, whatever the parameters."""
+    moving = motion(sys, q, v, a)
+    x = constraint_rows(sys, con, q, v, moving, a)
+    p, p0 = link_forces(sys, q, moving, f_ext)
+    f, f0, joints = forces_of_rows(sys, con, x, lam)
+    tau = tau if joints is None else tau + joints
+    task = Task(sys, con, q, moving, x, p - f, p0 - f0, tau - sys.armature * a, None, None, None)
+    return [-joint_forces(task), x.gamma - x.target]
+
+
+def forces_of_rows(sys: System, con: Constraints, x: Rows, lam):
+    """Jᵀ lam as wrenches on links and roots, and as forces on joints (None if no row acts there)."""
+    t, nodes = sys.topology, nodes_of(sys.topology)
+    table = table_of(t, con.entries)
+    P = nodes.size + nodes.nroots
+    f = jax.tree.map(lambda k: sum_by_row(k * lam, table.slot_a, P), x.KA)
+    if (table.slot_b != nodes.size).any():
+        f = f + jax.tree.map(lambda k: sum_by_row(k * lam, table.slot_b, P), x.KB)
+    joints = None
+    if len(table.joint_rows):
+        joints = sum_by_row(x.kappa * rows(lam, table.joint_rows), table.joint_dofs, t.nv)
+    N = nodes.size
+    return kin.take(f, slice(0, N)), kin.take(f, slice(N, None)), joints
+
+
+def implicit_rules(settings: Settings):
+    """Tangent and adjoint: the same linear problem with another right-hand side, by the same solver."""
+    fixed = Settings(settings.method, max(settings.iterations, 3), None)
+
+    def at_solution(program, leaves, out):
+        def run(leaves):
+            sys, con, q, v, tau, f_ext, _, _ = jax.tree.unflatten(program.treedef, leaves)
+            return residuals(sys, con, q, v, tau, f_ext, out[0], out[1])
+
+        return run
+
+    def linear(program, leaves, f, c) -> Found:
+        sys, con, q, *_, mu = jax.tree.unflatten(program.treedef, leaves)
+        n = max([f.shape[-1], c.shape[-1], *(x.shape[-1] for x in leaves)])
+        wide = lambda x: jnp.broadcast_to(x, x.shape[:-1] + (n,))  # noqa: E731
+        con, q, f, c, mu = jax.tree.map(wide, (con, q, f, c, mu))
+        return solve(linear_task(sys, con, q, f, c, mu), fixed)
+
+    def tangent(program, leaves, out, tangents):
+        moved = partial_jvp(at_solution(program, leaves, out), leaves, tangents)
+        found = linear(program, leaves, -moved[0], -moved[1])
+        return [found.a, found.lam, *(jnp.zeros_like(x) for x in out[2:])]
+
+    def adjoint(program, leaves, out, active, cotangents):
+        # [[M, -Jᵀ], [J, 0]]ᵀ (w, eta) = (cotangents of a and lam)
+        found = linear(program, leaves, cotangents[0], -cotangents[1])
+        run = at_solution(program, leaves, out)
+        return partial_vjp(run, leaves, active, [-found.a, found.lam])
+
+    return tangent, adjoint
