@@ -16,7 +16,7 @@ s = K·S + kappa, makes it  K - s Gᵀ,  L + s sᵀ/D,  l + s u/D;  at the closi
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,9 +39,9 @@ class Problem(NamedTuple):
     R: Mat3  # (NS, B) supporting slots
     r: Vec3
     S: Motion
-    armature: object
-    tau: object
-    armature0: object  # (nroots, 6, B)
+    armature: Any
+    tau: Any
+    armature0: Any  # (nroots, 6, B)
     H: ArticulatedInertia  # (P, B) positions: supporting slots, then roots
     p: Force  # (P, B) force on the links at a = 0
     tau0: Force  # (nroots, B)
@@ -54,25 +54,25 @@ class Rest(NamedTuple):
     r: Vec3
     S: Motion
     G: Force
-    ud: object
+    ud: Any
 
 
 class Lanes(NamedTuple):
     """Rows that close at a link: their K, L and 1/L_jj at the moment of elimination, lane by lane."""
 
     K: Force  # (n, lanes, B)
-    L: object  # (n, lanes, lanes, B)
-    inverse: object  # (n, lanes, B), zero where a lane does not close
+    L: Any  # (n, lanes, lanes, B)
+    inverse: Any  # (n, lanes, B), zero where a lane does not close
 
 
 class Factor(NamedTuple):
     G: Force  # (NS, B)
-    Dinv: object
-    s: object  # (NS, lanes, B) K·S + kappa of the open rows
+    Dinv: Any
+    s: Any  # (NS, lanes, B) K·S + kappa of the open rows
     lanes: Lanes | None  # (P, lanes, B)
     root: ArticulatedInertia  # (nroots, B)
     K0: Force | None  # (nroots, lanes, B) of rows still open
-    world: object  # (lanes, lanes, B): L of the rows that only the world closes
+    world: Any  # (lanes, lanes, B): L of the rows that only the world closes
 
 
 def links_problem(sys: System, plan: Plan, moving: Moving, I: Inertia, I0: Inertia, p: Force, p0: Force, tau):
@@ -131,8 +131,8 @@ class Acting(NamedTuple):
 
     KA: Force
     KB: Force
-    kappa: object
-    mu: object  # (m, B) penalty of every row
+    kappa: Any
+    mu: Any  # (m, B) penalty of every row
 
 
 def row_motion(plan: Plan, table, x: Acting, dA: Motion, a):
@@ -306,10 +306,10 @@ def close_lanes(close, H: ArticulatedInertia, K: Force, L):
 class Pushed(NamedTuple):
     """What the inward sweep of a right-hand side leaves behind."""
 
-    u: object  # (NS, B)
-    l: object  # (P, lanes, B) of closing rows at their elimination
+    u: Any  # (NS, B)
+    l: Any  # (P, lanes, B) of closing rows at their elimination
     p0: Force  # (nroots, B)
-    l0: object  # (nroots, lanes, B)
+    l0: Any  # (nroots, lanes, B)
 
 
 def push(plan: Plan, prob: Problem, fac: Factor, p: Force, tau, l) -> Pushed:
@@ -471,10 +471,10 @@ class Iterate(NamedTuple):
     """Accelerations so far (of positions and joints, beyond those at a = 0), multipliers and J a - c."""
 
     dA: Motion
-    a: object
-    lam: object
-    residual: object
-    change: object  # largest change of a joint acceleration in the last iteration, (B,)
+    a: Any
+    lam: Any
+    residual: Any
+    change: Any  # largest change of a joint acceleration in the last iteration, (B,)
 
 
 def start_iterations(plan: Plan, prob: Problem, c, lam) -> Iterate:

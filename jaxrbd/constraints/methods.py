@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,23 +43,23 @@ class Task(NamedTuple):
 
     sys: System
     con: Constraints
-    q: object
+    q: Any
     moving: Moving
     x: Rows
     p: Force | None  # (N, B) wrenches on the links, None for none
     p0: Force | None  # (nroots, B)
-    tau: object  # (nv, B)
-    c: object  # (m, B)
-    lam: object  # (m, B) to start from
-    mu: object  # (m, B) penalty of every row
+    tau: Any  # (nv, B)
+    c: Any  # (m, B)
+    lam: Any  # (m, B) to start from
+    mu: Any  # (m, B) penalty of every row
 
 
 class Found(NamedTuple):
-    a: object  # (nv, B)
-    lam: object  # (m, B)
-    history: object  # (iterations, B) largest |J a - c| after each iteration
-    change: object  # (B,) largest change of what the last iteration improved, relative
-    iterations: object  # (B,)
+    a: Any  # (nv, B)
+    lam: Any  # (m, B)
+    history: Any  # (iterations, B) largest |J a - c| after each iteration
+    change: Any  # (B,) largest change of what the last iteration improved, relative
+    iterations: Any  # (B,)
 
 
 def solve(task: Task, settings: Settings) -> Found:
@@ -104,11 +104,11 @@ def run(step: Callable, state, residual: Callable, change: Callable, settings: S
     """
     if settings.tolerance is None:
 
-        def once(state, _):
+        def fixed(state, _):
             state = step(state)
             return state, residual(state)
 
-        state, history = jax.lax.scan(once, state, length=settings.iterations)
+        state, history = jax.lax.scan(fixed, state, length=settings.iterations)
         count = jnp.full(history.shape[1:], settings.iterations, history.dtype)
         return state, history, count
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -95,12 +95,12 @@ class Rows(NamedTuple):
 
     KA: Force
     KB: Force
-    kappa: object  # (ne, B)
-    phi: object
-    u: object  # J v
-    gamma: object  # J̇v, or J a + J̇v if the motion has an acceleration
-    target: object  # a*
-    weight: object
+    kappa: Any  # (ne, B)
+    phi: Any
+    u: Any  # J v
+    gamma: Any  # J̇v, or J a + J̇v if the motion has an acceleration
+    target: Any  # a*
+    weight: Any
 
 
 def motion(sys: System, q, v, a=None) -> Moving:
