@@ -180,13 +180,13 @@ def _kappa(con: Constraints, table: Table, parts):
         return None
     batch = parts[-1]["u"].shape[-1:]
     found = []
-    couplings, start = next((p["slope"] for p in parts if "slope" in p), None), 0
-    seen = 0
+    slopes = [p["slope"] for p in parts if "slope" in p]
+    start = seen = 0
     for e in con.entries:
         if e.kind == "coupling":
             found.append(jnp.ones((1,) + batch, con.weight.dtype))
             if e.b >= 0:
-                found.append(-couplings[seen : seen + 1])
+                found.append(-slopes[0][seen : seen + 1])
             seen += 1
         elif e.kind == "velocity":
             found.append(con.coefficients[start : start + len(e.pattern)])
