@@ -485,10 +485,8 @@ def start_iterations(plan: Plan, prob: Problem, c, lam) -> Iterate:
     return Iterate(dA, a, lam, c, jnp.full(like.shape[-1:], jnp.inf, like.dtype))
 
 
-def iterate(
-    plan: Plan, table, prob: Problem, fac: Factor, x: Acting, c, now: Iterate, refine=True
-) -> Iterate:
-    """One correction; `refine` False leaves out the stationarity residual, as [CABA] Algorithm 2 does."""
+def iterate(plan: Plan, table, prob: Problem, fac: Factor, x: Acting, c, now: Iterate) -> Iterate:
+    """One correction of accelerations and multipliers."""
     nroots = fac.root.A.xx.shape[0]
     NS = plan.support.size
     r_p = now.residual
@@ -510,9 +508,10 @@ def iterate(
     dA, a, zs = pull(plan, prob, fac, pushed, A0, z)
     change = jnp.max(jnp.abs(jnp.stack([*A0.ang, *A0.lin])), (0, 1))
     change = change if a is None else jnp.maximum(change, jnp.max(jnp.abs(a), 0))
+    # from the increment: mu times the rounding of c - J a would be noise in lam
+    lam = now.lam + x.mu * (r_p - row_motion(plan, table, x, dA, a))
     dA, a = dA + now.dA, None if a is None else a + now.a
     residual = c - row_motion(plan, table, x, dA, a)
-    lam = now.lam + x.mu * residual
     if plan.lanes:
         where = plan.closing * plan.lanes + plan.lane
         flat = zs.reshape((-1,) + zs.shape[2:])

@@ -19,10 +19,11 @@ from jaxrbd.constraints import sparse
 from jaxrbd.constraints.data import Constraints
 from jaxrbd.constraints.jacobian import jacobian, support
 from jaxrbd.constraints.plan import plan_of
-from jaxrbd.constraints.rows import Moving, Rows, table_of
+from jaxrbd.constraints.rows import Moving, Rows, sum_by_row, table_of
 from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.crba import _mass_matrix, relations
+from jaxrbd.tree.aba import zero_articulated
+from jaxrbd.tree.crba import mass_matrix_with, relations
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.scan import inward
 from jaxrbd.tree.spatial import ZERO3, Force
@@ -35,7 +36,6 @@ class Settings:
     method: str
     iterations: int
     tolerance: float | None = None
-    refine: bool = True
 
 
 class Task(NamedTuple):
@@ -143,7 +143,7 @@ def constrained_aba(task: Task, settings: Settings) -> Found:
     acting = art.Acting(task.x.KA, task.x.KB, task.x.kappa, task.mu)
     fac = art.factor(plan, table, prob, acting)
     now, history, count = run(
-        lambda now: art.iterate(plan, table, prob, fac, acting, task.c, now, settings.refine),
+        lambda now: art.iterate(plan, table, prob, fac, acting, task.c, now),
         art.start_iterations(plan, prob, task.c, task.lam),
         lambda now: largest(now.residual),
         lambda now: now.change,
@@ -213,16 +213,16 @@ def prox_ltls(task: Task, settings: Settings) -> Found:
     M, J, f = matrices(task)
     touches = constraint_pattern(task.sys, task.con)
     pattern = sparse.pattern_of(mass_pattern(task.sys.topology) | (touches.T @ touches))
-    M_mu = augmented_mass_matrix(task, M, J)
+    M_mu = augmented_mass_matrix(task, J)
     H = sparse.factor(pattern, sparse.store(pattern, M_mu))
 
     def step(state):
         a, lam, residual, _ = state
         r_d = f - jnp.sum(M * a[None], 1) + jnp.sum(J * (lam + task.mu * residual)[:, None], 0)
         da = sparse.solve(pattern, H, r_d)
+        lam = lam + task.mu * (residual - jnp.sum(J * da[None], 1))
         a = a + da
-        residual = task.c - jnp.sum(J * a[None], 1)
-        return a, lam + task.mu * residual, residual, largest(da)
+        return a, lam, task.c - jnp.sum(J * a[None], 1), largest(da)
 
     start = (jnp.zeros_like(f), task.lam, task.c, jnp.full(f.shape[-1:], jnp.inf, f.dtype))
     state, history, count = run(step, start, lambda s: largest(s[2]), lambda s: s[3], settings)
@@ -275,15 +275,27 @@ METHODS = {
 
 def matrices(task: Task):
     """M (nv, nv, B), J (m, nv, B) and f (nv, B)."""
-    M = _mass_matrix.batch_last(task.sys, task.q)
+    M = mass_matrix_with(task.sys, task.q, None)
     J = jacobian(task.sys, task.con, task.moving, task.x)
     wide = lambda x: jnp.broadcast_to(x, x.shape[:-1] + task.tau.shape[-1:])  # noqa: E731
     return wide(M), wide(J), joint_forces(task)
 
 
-def augmented_mass_matrix(task: Task, M, J):
-    """M + Jᵀ mu J, (nv, nv, B)."""
-    return M + gram(J, task.mu)
+def augmented_mass_matrix(task: Task, J):
+    """M + Jᵀ mu J, (nv, nv, B), by composite bodies with inertias H + Kᵀ mu K ([CABA] Eq. 24).
+
+    Rows between two bodies, or on joints, have no such inertia: they are added as they are.
+    """
+    t, nodes = task.sys.topology, nodes_of(task.sys.topology)
+    table, closed = table_of(t, task.con.entries), plan_of(t, task.con.entries).closed
+    K = task.x.KA.rotate(kin.take(task.moving.R, table.slot_a))
+    scaled = K * jnp.where(closed[:, None], task.mu, 0)
+    outer = zero_articulated().minus_outer(Force(-K.ang, -K.lin), scaled)
+    extra = jax.tree.map(lambda k: sum_by_row(k, table.slot_a, nodes.size + nodes.nroots), outer)
+    split = kin.take(extra, slice(0, nodes.size)), kin.take(extra, slice(nodes.size, None))
+    M_mu = mass_matrix_with(task.sys, task.q, split)
+    loops = np.flatnonzero(~closed)
+    return M_mu + gram(J[loops], task.mu[loops]) if len(loops) else M_mu
 
 
 def gram(Y, weight):

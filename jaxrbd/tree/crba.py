@@ -90,10 +90,11 @@ def columns_by_dof(sys: System, S: Motion, p: Vec3, roots: kin.Roots):
     return S, Vec3(*(by_dof(x, [zero] * 6) for x in p))
 
 
-def composites(sys: System, q):
+def composites(sys: System, q, extra=None):
     """Per node: column S, force F = Ic S about its own origin, position; and the roots' composites.
 
     All of it comes out of the two scans, so that what follows reads it instead of computing it again.
+    `extra`: general inertias that nodes and roots have beside their own, in world axes.
     """
     nodes = nodes_of(sys.topology)
     joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)
@@ -112,20 +113,25 @@ def composites(sys: System, q):
     S = S if S.lin is not None else Motion(S.ang, ZERO3)
     at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
 
+    at_nodes, at_roots = at_nodes.rotate(R), at_roots.rotate(roots.R)
+    zero = Inertia(0, ZERO3, Sym3(*[0] * 6))
+    if extra is not None:
+        at_nodes, at_roots = at_nodes.articulated() + extra[0], at_roots.articulated() + extra[1]
+        zero = zero.articulated()
+
     def compose(acc, x):
         I, r, S = x
         Ic = acc + I
         return Ic.from_(r), Ic @ S
 
-    zero = kin.zeros(Inertia(0, ZERO3, Sym3(*[0] * 6)), q)
-    Ic0, F = inward(nodes, compose, (at_nodes.rotate(R), r, S), zero)
-    return S, F, p, Ic0 + at_roots.rotate(roots.R), roots
+    Ic0, F = inward(nodes, compose, (at_nodes, r, S), kin.zeros(zero, q))
+    return S, F, p, Ic0 + at_roots, roots
 
 
-def composite_columns(sys: System, q):
+def composite_columns(sys: System, q, extra=None):
     """Columns S, forces F = Ic S, both about their own origins, and these origins, per freedom, (nv, B)."""
     nodes = nodes_of(sys.topology)
-    S, F, p, Ic0, roots = composites(sys, q)
+    S, F, p, Ic0, roots = composites(sys, q, extra)
     S_all, p_all = columns_by_dof(sys, S, p, roots)
     root_dofs = nodes.slot_of_dof >= nodes.size
     root = np.where(root_dofs, (nodes.slot_of_dof - nodes.size) // 6 + 1, 0)
@@ -139,11 +145,18 @@ def composite_columns(sys: System, q):
 
 @kernel(lambda sys, q: (sys.nv, sys.nv))
 def _mass_matrix(sys: System, q):
-    """Row by row, in a loop, because XLA would otherwise compute columns anew for every entry."""
+    return mass_matrix_with(sys, q, None)
+
+
+def mass_matrix_with(sys: System, q, extra):
+    """M with `extra` inertias, see `composites`; (nv, nv, B).
+
+    Row by row, in a loop, because XLA would otherwise compute columns anew for every entry.
+    """
     nv = sys.topology.nv
     if nv == 0:
         return jnp.zeros((0, 0) + q.shape[1:], q.dtype)
-    S, F, p = composite_columns(sys, q)
+    S, F, p = composite_columns(sys, q, extra)
     above, below = (m[:, :, None] for m in relations(sys.topology))
 
     def row(_, x):
