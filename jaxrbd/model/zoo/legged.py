@@ -78,10 +78,27 @@ ARM = (
 )
 
 
+# finger: place on the palm and lengths of its links as parts of the height, joint axes along it
+FINGERS = {
+    "thumb": ((0.008, 0.014, -0.03), (0, 0.012, 0, 0.022, 0.018), "zxxyy"),
+    "index": ((0.0, 0.015, -0.085), (0, 0.026, 0.015, 0.014), "xyyy"),
+    "middle": ((0.0, 0.005, -0.085), (0, 0.028, 0.016, 0.014), "xyyy"),
+    "ring": ((0.0, -0.005, -0.085), (0, 0.026, 0.015, 0.014), "xyyy"),
+    "little": ((0.0, -0.015, -0.05), (0.03, 0, 0.022, 0.013, 0.012), "xxyyy"),
+}
+
+
 def humanoid(
-    height: float = 1.7, mass: float = 65.0, actuation: str = "torque", kp: float = 200.0, kd: float = 10.0
+    height: float = 1.7,
+    mass: float = 65.0,
+    actuation: str = "torque",
+    kp: float = 200.0,
+    kd: float = 10.0,
+    hands: bool = False,
 ) -> Description:
     """31 joints and a free base "root": legs of 6, waist 3, arms 7 each, head 2.
+
+    With `hands`, five fingers on each hand: 44 joints more, and frames "left_thumb_tip" and so on.
 
     Segment lengths and masses follow the human proportions of Winter's tables (thigh 0.245 and shank 0.246
     of the height; trunk half of the mass). Links between the axes of one anatomical joint are motors.
@@ -162,6 +179,16 @@ def humanoid(
                 parent = part(f"{word}_{name}", fraction, parent, shape, xyz, joint, side)
         b.frame(f"{word}_sole", f"{word}_foot", (0.03 * h, 0, -0.039 * h))
         b.frame(f"{word}_palm", f"{word}_hand", (0, 0, -0.05 * h))
+        for finger, (place, lengths, axes) in FINGERS.items() if hands else ():
+            parent, xyz = f"{word}_hand", (place[0] * h, place[1] * h * side, place[2] * h)
+            for k, (length, axis) in enumerate(zip(lengths, axes)):
+                bend = (finger + f"_{k + 1}", {"x": (1, 0, 0), "y": (0, 1, 0), "z": (0, 0, 1)}[axis])
+                shape = b.capsule_between(0.004 * h, (0, 0, 0), (0, 0, -max(length, 0.004) * h))
+                joint = (*bend, (-0.4, 0.4) if axis == "x" else (-1.6, 0.2), 2, 1e-4)
+                name = f"{word}_{finger}_{k + 1}"
+                parent = part(name, 0.0001 + 0.01 * length, parent, shape, xyz, joint, side)
+                xyz = (0, 0, -length * h)
+            b.frame(f"{word}_{finger}_tip", parent, xyz)
 
     drive(b, motors, actuation, kp, kd)
     thigh, shank = (
