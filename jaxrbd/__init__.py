@@ -8,11 +8,13 @@ from jaxrbd.constraints import (
     Classic,
     ConstrainedABA,
     Dense,
+    Projection,
     ProxLTL,
     ProxLTLs,
     ProxPV,
     Soft,
     constrained_dynamics,
+    project,
 )
 from jaxrbd.devices import configure_cpu, connect, spread
 from jaxrbd.errors import ArgumentError, ModelError, ModelWarning, RbdError

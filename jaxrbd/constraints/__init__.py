@@ -21,6 +21,7 @@ from jaxrbd.constraints.jacobian import (
     constraint_target,
     constraint_velocity,
 )
+from jaxrbd.constraints.projection import Projected, Projection, ProjectionStats, project
 from jaxrbd.constraints.solvers import (
     Classic,
     ConstrainedABA,

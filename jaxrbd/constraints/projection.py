@@ -1,0 +1,128 @@
+"""Back onto the constraints:  q with phi(q) = 0, then v with J(q) v = 0, by the shortest way in the mass metric.
+
+Each Newton iteration moves q by dq = -M^-1 Jᵀ (J M^-1 Jᵀ)⁺ phi(q), which is constrained dynamics without
+gravity, at rest, with a* = -phi; the velocities change once, by the same problem with a* = -J v. So every
+solver of constrained dynamics serves here, redundant rows do no harm, and what cannot be met is met in the
+sense of least squares.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxrbd.constraints.data import Constraints, as_constraints
+from jaxrbd.constraints.jacobian import constraint_error, constraint_velocity
+from jaxrbd.constraints.solvers import Proximal, constrained_dynamics
+from jaxrbd.errors import ArgumentError
+from jaxrbd.model.system import System, pytree, static
+from jaxrbd.solution import Result, Solution
+from jaxrbd.tree.arguments import arguments
+from jaxrbd.tree.manifold import integrate
+
+
+@pytree
+class Projection:
+    """Settings of `project`: a fixed number of Newton iterations.
+
+    From the drift of a time step one or two suffice, from a rough guess about ten. `solver`: the one that
+    each iteration uses; `step_limit` [rad or m] bounds every coordinate of an iteration; `tolerance`
+    [m, rad] of `converged` defaults to 1e-10, or 1e-5 in float32.
+    """
+
+    iterations: int = static(default=10)
+    solver: Proximal | None = None
+    step_limit: float = 0.5
+    tolerance: float | None = None
+
+    def __post_init__(self):
+        if not isinstance(self.iterations, int) or self.iterations < 1:
+            raise ArgumentError(
+                f"Projection: iterations is {self.iterations!r}, expected a positive integer."
+            )
+        for name in ("step_limit", "tolerance"):
+            value = getattr(self, name)
+            if isinstance(value, (int, float)) and not value > 0:
+                raise ArgumentError(f"Projection: {name} is {value!r}, expected a positive number.")
+
+
+@pytree
+class Projected:
+    """Configuration q (nq,) and velocity v (nv,), None if none was given."""
+
+    q: jax.Array
+    v: jax.Array | None
+
+
+@pytree
+class ProjectionStats:
+    """Largest |phi| [m, rad] and |J v| that remain, and the largest coordinate of the last step."""
+
+    error: jax.Array
+    velocity_error: jax.Array
+    change: jax.Array
+
+
+def project(sys: System, constraints, q, v=None, settings: Projection | None = None) -> Solution:
+    """Solution(Projected(q, v)) with phi(q) = 0 and J v = 0, near the given state in the mass metric.
+
+    Rows at the level of velocities have phi = 0. `result` is `stationary` where the iteration has come to
+    rest without meeting the rows. The derivative is that of the iterations.
+    """
+    con = as_constraints(constraints)
+    settings = Projection() if settings is None else settings
+    if not isinstance(settings, Projection):
+        raise ArgumentError(f"project: settings is {settings!r}, expected Projection(...).")
+    (q,) = arguments(sys, q=q)
+    limit = jnp.asarray(settings.step_limit, sys.dtype)
+    pull = con.replace(  # a* = -phi
+        stiffness=jnp.ones_like(con.stiffness),
+        damping=jnp.zeros_like(con.damping),
+        target=jnp.zeros_like(con.target),
+    )
+
+    def newton(carry, _):
+        q, _ = carry
+        dq = at_rest(sys, q, pull, settings.solver).value.a
+        longest = jnp.max(jnp.abs(dq), initial=0)
+        dq = dq * jnp.where(longest > limit, limit / jnp.where(longest > limit, longest, 1), 1)
+        return (integrate(sys, q, dq), longest), None
+
+    start = (q, jnp.zeros((), sys.dtype))
+    (q, change), _ = jax.lax.scan(newton, start, length=settings.iterations)
+    error = jnp.max(jnp.abs(constraint_error(sys, con, q)), initial=0)
+    speed = jnp.zeros((), sys.dtype)
+    scale = jnp.ones((), sys.dtype)
+    if v is not None:
+        (v,) = arguments(sys, v=v)
+        v = v + velocity_jump(sys, q, v, con, 1, settings.solver).value.a
+        speed = jnp.max(jnp.abs(constraint_velocity(sys, con, q, v)), initial=0)
+        scale = jnp.maximum(1, jnp.max(jnp.abs(v), initial=0))
+    stats = ProjectionStats(error, speed, change)
+    return Solution(Projected(q, v), _classify(settings, stats, scale), stats)
+
+
+def at_rest(sys: System, q, con: Constraints, solver: Proximal | None) -> Solution:
+    """M a = Jᵀ lam, J a = a*: constrained dynamics without gravity, velocity and joint forces."""
+    floating = sys.replace(gravity=jnp.zeros_like(sys.gravity))
+    still = jnp.zeros(sys.nv, sys.dtype)
+    return constrained_dynamics(floating, q, still, still, con, solver)
+
+
+def velocity_jump(sys: System, q, v, con: Constraints, share, solver: Proximal | None) -> Solution:
+    """M dv = Jᵀ lam, J dv = -share J v: `share` is 1 to stop the rows, 1 + e to reflect them."""
+    push = con.replace(  # a* = -share J v
+        stiffness=jnp.zeros_like(con.stiffness),
+        damping=jnp.zeros_like(con.damping),
+        target=-share * constraint_velocity(sys, con, q, v),
+    )
+    return at_rest(sys, q, push, solver)
+
+
+def _classify(settings: Projection, stats: ProjectionStats, scale):
+    double = stats.error.dtype == jnp.float64
+    tolerance = (1e-10 if double else 1e-5) if settings.tolerance is None else settings.tolerance
+    met = (stats.error <= tolerance) & (stats.velocity_error <= tolerance * scale)
+    still = stats.change <= (1e-6 if double else 1e-3)
+    failure = jnp.where(still, Result.stationary, Result.not_converged)
+    return jnp.where(met, Result.converged, failure).astype(jnp.int32)
