@@ -330,6 +330,24 @@ def test_vmap_of_grad_and_grad_of_vmap(mixed, request):
         assert_close(mine[3], theirs, 1e-10)
 
 
+def test_a_tangent_transposes_in_some_of_its_directions():
+    """With dv held, da is affine in (dq, dtau): its transpose there is that of all directions at dv = 0."""
+    sys = rbd.zoo.double_pendulum()
+    q, v, _, (tau, *_), _ = states(sys, 3, seed=22)
+    rng = np.random.default_rng(23)
+    weight, dv = (jnp.asarray(rng.standard_normal(q.shape)) for _ in range(2))
+    # tau is shared by the batch, so its cotangent is a sum
+    forward = jax.vmap(lambda q, v, tau: rbd.forward_dynamics(sys, q, v, tau), (0, 0, None))
+
+    def push(dq, dtau):
+        return jax.jvp(forward, (q, v, tau), (dq, dv, dtau))[1]
+
+    ours = jax.jit(lambda w: jax.linear_transpose(push, q, tau)(w))(weight)
+    by_q, _, by_tau = jax.jit(lambda w: jax.vjp(forward, q, v, tau)[1](w))(weight)
+    for mine, theirs in zip(ours, (by_q, by_tau), strict=True):
+        assert_close(mine, theirs, 1e-12)
+
+
 # --- where peers return NaN ----------------------------------------------------------------------------
 
 

@@ -359,23 +359,24 @@ def _transpose_rule(cts, *args, program, batched):
     if not isinstance(program, Tangent):
         raise TypeError("a kernel is not linear in its arguments; only its tangent is")
     first = len(args) - sum(program.active)
+    moved = [i for i, a in enumerate(program.active) if a]
     wanted = [ad.is_undefined_primal(x) for x in args[first:]]
-    if not all(wanted):
-        raise NotImplementedError("transposing a tangent with respect to some of its tangents only")
+    # tangents that are known add a constant, which has no part in the transpose
+    where = [(i, flag) for i, flag, w in zip(moved, batched[first:], wanted) if w]
     primals, flags = list(args[:first]), list(batched[:first])
     size = _size([x.aval if ad.is_undefined_primal(x) else x for x in args], batched)
-    where = [i for i, a in enumerate(program.active) if a]
-    for i, flag in zip(where, batched[first:]):
+    for i, flag in where:
         if flag and not flags[i]:  # the cotangent has a batch that its primal lacks
             primals[i] = jnp.broadcast_to(primals[i], (size,) + primals[i].shape)
             flags[i] = True
     summed = _summed(program, batched, len(cts))
     cts = [ad.instantiate_zeros(c) for c in cts]
     ct_flags = [any(batched) and not s for s in summed]
-    adjoint = Adjoint(program.of, program.active, len(cts))
+    chosen = {i for i, _ in where}
+    adjoint = Adjoint(program.of, tuple(i in chosen for i in range(len(program.active))), len(cts))
     out = kernel_p.bind(*primals, *cts, program=adjoint, batched=tuple(flags) + tuple(ct_flags))
-    out = [jnp.sum(y, 0) if flags[i] and not flag else y for y, i, flag in zip(out, where, batched[first:])]
-    return [None] * first + list(out)
+    out = iter([jnp.sum(y, 0) if flags[i] and not flag else y for y, (i, flag) in zip(out, where)])
+    return [None] * first + [next(out) if w else None for w in wanted]
 
 
 ad.primitive_transposes[kernel_p] = _transpose_rule
