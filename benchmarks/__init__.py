@@ -1,1 +1,1 @@
-"""Speed and accuracy beside peers: `python -m benchmarks.speed` and `python -m benchmarks.float32`."""
+"""Speed and accuracy beside peers: `python -m benchmarks.speed`, `.gradients` and `.float32`."""

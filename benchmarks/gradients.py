@@ -7,18 +7,16 @@ free base; throughputs are of a batch of 4096 in float32 unless the row says oth
 table for a README. Nothing else should run meanwhile.
 """
 
-import argparse
-import json
-import os
 import sys
 import time
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from benchmarks import report
 from benchmarks.check import same_derivatives
 from benchmarks.harness import Arena, Contender, Entry, Result, Worker
-from benchmarks.speed import BATCH, MJX, OURS, PINOCCHIO, ROBOTS, SPREAD_ENV, machine
+from benchmarks.speed import MJX, OURS, PINOCCHIO, SPREAD_ENV
 
 CASES = ("throughput", "links", "steps", "jacfwd", "step")
 OURS64 = Contender("jaxrbd", "float64", spread=True, fusion=True, double=True)
@@ -60,23 +58,14 @@ COMPILE_LIMIT, LINKS_LIMIT, STEPS_LIMIT = 4.0, 1.15, 0.6
 
 
 @dataclass
-class Findings:
-    """Rows, printed as soon as they are known, and what the table and the plot need beyond them."""
+class Findings(report.Rows):
+    """Rows, and what the table and the plot need beyond them."""
 
-    rows: list[dict] = field(default_factory=list)
     rates: dict[tuple[str, str], float] = field(default_factory=dict)  # (robot, task): states/s
     compile: dict[tuple[str, str], float] = field(default_factory=dict)  # (robot, task): seconds
     reverse: dict[str, float] = field(default_factory=dict)  # robot: bytes per step and state
     links: dict[int, int] = field(default_factory=dict)  # links: bytes
     steps: dict[str, dict[int, int]] = field(default_factory=dict)  # way of keeping: {steps: bytes}
-
-    def add(self, case: str, metric: str, ours: float, peer: float, name: str, more_is_better=True, aims=()):
-        ratio = ours / peer if more_is_better else peer / ours
-        row = {"case": case, "metric": metric, "ours": ours, "peer": peer, "peer_name": name, "ratio": ratio}
-        self.rows.append(row)
-        verdicts = ", ".join(f"{aim:.3g}: {'met' if ratio >= aim else 'MISSED'}" for aim in aims)
-        verdict = f"  (aim {verdicts})" if verdicts else ""
-        print(f"{case:54} {metric:14} {ours:11.4g} {peer:11.4g}  {name:38} {ratio:7.2f}{verdict}", flush=True)
 
 
 def throughput(arena: Arena, found: Findings, robot: str, batch: int, quick: bool):
@@ -284,10 +273,7 @@ def si(x: float) -> str:
 
 def plot(found: Findings, path: str):
     """Memory of gradients against links and against steps, doubly logarithmic, with slopes to compare."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    plt = report.headless_pyplot()
     from matplotlib import ticker
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.8))
@@ -319,46 +305,32 @@ def plot(found: Findings, path: str):
 
 
 def main(arguments=None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gradients", description=__doc__.split("\n\n")[0]
+    options = report.options(
+        "gradients",
+        __doc__,
+        CASES,
+        quick="the most telling part",
+        check="compare all derivatives with Pinocchio's Jacobians",
+        plot="memory against links and steps",
+        arguments=arguments,
     )
-    parser.add_argument("--quick", action="store_true", help="the most telling part, within a minute")
-    parser.add_argument(
-        "--check", action="store_true", help="only compare all derivatives with Pinocchio's Jacobians"
-    )
-    parser.add_argument("--json", metavar="FILE", help="store the rows")
-    parser.add_argument("--plot", metavar="FILE.png", help="draw memory against links and steps")
-    parser.add_argument("--robots", nargs="+", default=list(ROBOTS), help="URDFs of example-robot-data")
-    parser.add_argument("--batch", type=int, default=BATCH)
-    parser.add_argument("--cases", nargs="+", default=CASES, choices=CASES)
-    parser.add_argument("--rounds", type=int, help="how often the contenders take turns")
-    options = parser.parse_args(arguments)
     Worker.patience = 1200.0  # compiling MJX's gradient of a large robot takes minutes
     if options.check:
         return 0 if same_derivatives(options.robots, CHECKED) else 1
 
-    start = time.perf_counter()
-    print(machine())
-    if os.getloadavg()[0] > 0.5:
-        print(f"warning: load average {os.getloadavg()[0]:.1f}: something else computes, figures will be off")
-    print(f"{'case':54} {'metric':14} {'ours':>11} {'peer':>11}  {'peer_name':38} {'ratio':>7}")
     found, quick = Findings(), options.quick
-    with Arena(rounds=options.rounds or (2 if quick else 6), seconds=0.15 if quick else 1.0) as arena:
+    found.introduce()
+    with report.arena(options) as arena:
         cases = schedule(options.cases, options.robots, options.batch, quick)
         needed = dict.fromkeys(c for name, _ in cases for c in NEEDED[name] if not quick or c is not OURS64)
         arena.start(needed)
-        left = run_all(cases, arena, found, start + QUICK_SECONDS if quick else float("inf"))
+        left = run_all(cases, arena, found, found.start + QUICK_SECONDS if quick else float("inf"))
         if left:
             print(f"{left} of {len(cases)} cases left for the full run: out of time")
-    for failure in arena.failures:
-        print(f"left out: {failure.splitlines()[0]}", file=sys.stderr)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(found.rows, file, indent=1)
+    found.finish(arena, options.json)
     if options.plot:
         plot(found, options.plot)
-    print(f"{len(found.rows)} rows in {time.perf_counter() - start:.0f} s\n")
-    print(markdown(found, options.robots))
+    print(f"\n{markdown(found, options.robots)}")
     return 1 if arena.failures else 0
 
 

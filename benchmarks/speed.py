@@ -6,22 +6,17 @@ robots have a free base. The JAX libraries compute in float32, Pinocchio and MuJ
 all they have. Nothing else should run meanwhile.
 """
 
-import argparse
-import json
 import os
-import platform
 import sys
 import time
-from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
+from benchmarks import report
 from benchmarks.check import same_robots
 from benchmarks.harness import Arena, Contender, Result, best_of
 
-ROBOTS = ("solo12", "talos_full_v2")
 CASES = ("dynamics", "step", "latency", "compile", "scaling")
-BATCH = 4096
 QUICK_SECONDS = 45.0  # no case starts later than this, so that the last one ends within a minute
 FRAX_ENV = (  # what the README of frax recommends for CPUs
     (
@@ -49,48 +44,18 @@ MUJOCO = (Contender("mujoco", "rollout, all threads"),)
 EVERYONE = (OURS, *MJX, *FRAX, *PINOCCHIO, *MUJOCO)
 QUICK = (OURS, MJX[0], *FRAX[1:3], *PINOCCHIO, *MUJOCO)
 AIMS = {  # what we hold ourselves to, by metric and peer
-    ("forward_dynamics", "mjx"): 5.0,
-    ("forward_dynamics", "frax"): 3.0,
-    ("inverse_dynamics", "frax"): 3.0,
-    ("mass_matrix", "frax"): 3.0,
-    ("step", "mujoco"): 1.0,
-    ("latency", "frax"): 1.0,
-    ("compile", "mjx"): 2.0,
+    ("forward_dynamics", "mjx"): (5.0,),
+    ("forward_dynamics", "frax"): (3.0,),
+    ("inverse_dynamics", "frax"): (3.0,),
+    ("mass_matrix", "frax"): (3.0,),
+    ("step", "mujoco"): (1.0,),
+    ("latency", "frax"): (1.0,),
+    ("compile", "mjx"): (2.0,),
 }
 
 
-class Table:
-    """Collects rows and prints each as soon as it is known."""
-
-    def __init__(self):
-        self.rows: list[dict] = []
-
-    def add(
-        self,
-        case: str,
-        metric: str,
-        ours: float,
-        peer: float,
-        peer_name: str,
-        higher_is_better: bool,
-        aim=None,
-    ):
-        ratio = ours / peer if higher_is_better else peer / ours
-        self.rows.append(
-            {
-                "case": case,
-                "metric": metric,
-                "ours": ours,
-                "peer": peer,
-                "peer_name": peer_name,
-                "ratio": ratio,
-            }
-        )
-        verdict = "" if aim is None else f"  (aim {aim:g}: {'met' if ratio >= aim else 'MISSED'})"
-        print(
-            f"{case:46} {metric:12} {ours:11.4g} {peer:11.4g}  {peer_name:34} {ratio:7.2f}{verdict}",
-            flush=True,
-        )
+class Table(report.Rows):
+    """Rows of races: one against each peer's best settings."""
 
     def throughput(self, case: str, task: str, results: list[Result]):
         """Rows in states per second, or steps per second, against each peer's best settings."""
@@ -99,13 +64,10 @@ class Table:
             peer = best_of(results, name)
             unit = "steps/s" if task == "step" else "states/s"
             if ours is None:
-                print(
-                    f"{case:46} {unit:12} {'-':>11} {1 / peer.seconds:11.4g}  {peer.contender.label}",
-                    flush=True,
-                )
+                self.alone(case, unit, 1 / peer.seconds, peer)
                 continue
-            aim = AIMS.get((task, name))
-            self.add(case, unit, 1 / ours.seconds, 1 / peer.seconds, peer.contender.label, True, aim)
+            aims = AIMS.get((task, name), ())
+            self.add(case, unit, 1 / ours.seconds, 1 / peer.seconds, peer.contender.label, aims=aims)
 
     def seconds(self, case: str, metric: str, what: str, key: str, results: list[Result], scale: float = 1.0):
         """Rows in seconds times `scale` (latency or compile time), where less is better."""
@@ -116,10 +78,14 @@ class Table:
             if not np.isfinite(value):
                 continue
             if ours is None:
-                print(f"{case:46} {metric:12} {'-':>11} {value:11.4g}  {peer.contender.label}", flush=True)
+                self.alone(case, metric, value, peer)
                 continue
-            aim = AIMS.get((what, name))
-            self.add(case, metric, getattr(ours, key) * scale, value, peer.contender.label, False, aim)
+            aims = AIMS.get((what, name), ())
+            self.add(case, metric, getattr(ours, key) * scale, value, peer.contender.label, False, aims)
+
+    def alone(self, case: str, metric: str, value: float, peer: Result):
+        """Print what a peer achieved where we failed."""
+        print(f"{case:54} {metric:14} {'-':>11} {value:11.4g}  {peer.contender.label}", flush=True)
 
 
 def dynamics(arena: Arena, table: Table, task: str, robot: str, batch: int, quick: bool):
@@ -175,9 +141,11 @@ def scaling(arena: Arena, table: Table, quick: bool):
         case = f"forward_dynamics chain of {links} batch 1024"
         table.add(case, "run us", run[links], run[10] * links / 10, "linear from 10 links", False)
     exponent = np.polyfit(np.log(list(run)), np.log(list(run.values())), 1)[0]
-    table.add("chains of 10 to 200 batch 1024", "exponent", float(exponent), 1.15, "limit", False, aim=1.0)
+    table.add(
+        "chains of 10 to 200 batch 1024", "exponent", float(exponent), 1.15, "limit", False, aims=(1.0,)
+    )
     growth = compile_time[100] / compile_time[10]
-    table.add("compile, chain of 100 over chain of 10", "quotient", growth, 1.5, "limit", False, aim=1.0)
+    table.add("compile, chain of 100 over chain of 10", "quotient", growth, 1.5, "limit", False, aims=(1.0,))
 
 
 def schedule(names, robots, batch: int, quick: bool):
@@ -198,30 +166,9 @@ def schedule(names, robots, batch: int, quick: bool):
     return [case for case in cases if case[0] in names]
 
 
-def machine() -> str:
-    names = ("jax", "mujoco", "mujoco-mjx", "frax", "pin")
-    versions = []
-    for name in names:
-        try:
-            versions.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            versions.append(f"{name} missing")
-    model = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            model = next((x.split(":")[1].strip() for x in file if x.startswith("model name")), model)
-    except OSError:
-        model = platform.machine()
-    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, {', '.join(versions)}"
-
-
 def plot(rows: list[dict], path: str):
     """Ratios as bars on a logarithmic axis, one colour per peer; the line at 1 is a draw."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = report.headless_pyplot()
     bars = [r for r in rows if r["peer_name"] not in ("limit", "linear from 10 links")]
     chains = [r for r in rows if r["peer_name"] == "linear from 10 links"]
     size, widths = ((14, 1.5 + 0.25 * len(bars)), [2, 1]) if chains else ((9, 1.5 + 0.25 * len(bars)), [1])
@@ -253,45 +200,31 @@ def plot(rows: list[dict], path: str):
 
 
 def main(arguments=None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__.split("\n\n")[0])
-    parser.add_argument(
-        "--quick", action="store_true", help="fewer contenders and repetitions, within a minute"
+    options = report.options(
+        "speed",
+        __doc__,
+        CASES,
+        quick="fewer contenders and repetitions",
+        check="verify that all contenders have the same robot",
+        plot="the ratios",
+        arguments=arguments,
     )
-    parser.add_argument(
-        "--check", action="store_true", help="only verify that all contenders have the same robot"
-    )
-    parser.add_argument("--json", metavar="FILE", help="store the rows")
-    parser.add_argument("--plot", metavar="FILE.png", help="draw the ratios")
-    parser.add_argument("--robots", nargs="+", default=list(ROBOTS), help="URDFs of example-robot-data")
-    parser.add_argument("--batch", type=int, default=BATCH)
-    parser.add_argument("--cases", nargs="+", default=CASES, choices=CASES)
-    parser.add_argument("--rounds", type=int, help="how often the contenders take turns")
-    options = parser.parse_args(arguments)
     if options.check:
         return 0 if same_robots(options.robots) else 1
 
-    start = time.perf_counter()
-    print(machine())
-    if os.getloadavg()[0] > 0.5:
-        print(f"warning: load average {os.getloadavg()[0]:.1f}: something else computes, figures will be off")
-    print(f"{'case':46} {'metric':12} {'ours':>11} {'peer':>11}  {'peer_name':34} {'ratio':>7}")
     table, quick = Table(), options.quick
-    with Arena(rounds=options.rounds or (2 if quick else 6), seconds=0.15 if quick else 1.0) as arena:
+    table.introduce()
+    with report.arena(options) as arena:
         arena.start(QUICK if quick else EVERYONE)
         cases = schedule(options.cases, options.robots, options.batch, quick)
         for i, (_, run) in enumerate(cases):
-            if quick and time.perf_counter() - start > QUICK_SECONDS:
+            if quick and time.perf_counter() - table.start > QUICK_SECONDS:
                 print(f"{len(cases) - i} of {len(cases)} cases left for the full run: out of time")
                 break
             run(arena, table)
-    for failure in arena.failures:
-        print(f"left out: {failure.splitlines()[0]}", file=sys.stderr)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(table.rows, file, indent=1)
+    table.finish(arena, options.json)
     if options.plot:
         plot(table.rows, options.plot)
-    print(f"{len(table.rows)} rows in {time.perf_counter() - start:.0f} s")
     return 1 if arena.failures else 0
 
 

@@ -33,6 +33,8 @@ from jaxrbd.tree.spatial import (
 )
 from jaxrbd.tree.sweep import rows
 
+NO_BIAS = Motion(ZERO3, ZERO3)
+
 
 class Factor(NamedTuple):
     """What remains of the inward pass over inertias: enough to apply M^-1 in O(nb)."""
@@ -129,7 +131,7 @@ def _forward_dynamics(sys: System, q, v, tau, f_ext):
 
     zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), q)
     xs = (I, pA, links._replace(bias=None, A=None), c, rows(tau, nodes.v), armature_of(sys, nodes))
-    (IA0, p0), out = inward(nodes, articulate, xs, zero)
+    (IA0, p0), Gu = inward(nodes, articulate, xs, zero)
 
     # the roots: a 6x6 symmetric solve each; the world accelerates against gravity, but armature does not
     g = R0.T @ Vec3(*(sys.gravity[k][None] for k in range(3)))
@@ -141,22 +143,28 @@ def _forward_dynamics(sys: System, q, v, tau, f_ext):
     A0 = Motion(A0.ang, A0.lin - g * world)
 
     # pass 3, outward: accelerations
+    qdd = _accelerations(nodes, links, Gu, A0, q, c)
+    return kin.gather_dofs(sys, qdd, [*A0.ang, *(A0.lin + g)])
+
+
+def _accelerations(nodes, links: kin.Links, Gu, A0: Motion, like, c=NO_BIAS):
+    """Outward from the accelerations A0 of the roots: a = u/D - G·A for every node, where Gu = (G, u/D)."""
+
     def accelerate(parent, x):
         A, _ = parent
         R, r, S, c, (G, ud) = x
         A = A.at(r).rotate(R.T) + c
-        qdd = ud - A.dot(G)
-        return A + S * qdd, qdd
+        a = ud - A.dot(G)
+        return A + S * a, a
 
-    start = kin.broadcast((A0, jnp.zeros_like(A0.ang.x)), q)
-    _, qdd = outward(nodes, accelerate, (links.R, links.p, links.S, c, out), start)
-    return kin.gather_dofs(sys, qdd, [*A0.ang, *(A0.lin + g)])
+    start = kin.broadcast((A0, jnp.zeros_like(A0.ang.x)), like)
+    return outward(nodes, accelerate, (links.R, links.p, links.S, c, Gu), start)[1]
 
 
 def articulated_solve(sys: System, q, b):
     """M^-1 b for one b: (nv, B), factor and solve together: one inward and one outward pass."""
     nodes = nodes_of(sys.topology)
-    R, r, S, _, A = kin.link_transforms(sys, q)
+    links = kin.link_transforms(sys, q)
     I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
 
     def articulate(acc, x):
@@ -167,19 +175,10 @@ def articulated_solve(sys: System, q, b):
         return (Ia.rotate(R).from_(r), (p + G * u).rotate(R).from_(r)), (G, u * Dinv)
 
     zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), b)
-    xs = (I.rotate(A.T), R, r, S, armature_of(sys, nodes), rows(b, nodes.v))
-    (IA0, p0), out = inward(nodes, articulate, xs, zero)
+    xs = (I.rotate(links.A.T), *links[:3], armature_of(sys, nodes), rows(b, nodes.v))
+    (IA0, p0), Gu = inward(nodes, articulate, xs, zero)
     A0 = _solve_roots(sys, IA0 + I0.articulated(), kin.root_rows(sys, b, Force) - p0)
-
-    def accelerate(parent, x):
-        A, _ = parent
-        R, r, S, (G, ud) = x
-        A = A.at(r).rotate(R.T)
-        a = ud - A.dot(G)
-        return A + S * a, a
-
-    start = kin.broadcast((A0, jnp.zeros_like(A0.ang.x)), b)
-    _, a = outward(nodes, accelerate, (R, r, S, out), start)
+    a = _accelerations(nodes, links, Gu, A0, b)
     return kin.gather_dofs(sys, a, [*A0.ang, *A0.lin])
 
 
@@ -203,25 +202,17 @@ def articulated_factor(sys: System, q) -> Factor:
 def factor_solve(sys: System, factor: Factor, b):
     """M^-1 b for b: (nv, B), given the factor: one inward and one outward pass."""
     nodes = nodes_of(sys.topology)
-    R, r, S = factor.links[:3]
 
     def push(acc, x):
         R, r, S, G, b = x
         u = b - S.dot(acc)
         return (acc + G * u).rotate(R).from_(r), u
 
-    p0, u = inward(nodes, push, (R, r, S, factor.G, rows(b, nodes.v)), kin.zeros(Force(ZERO3, ZERO3), b))
+    xs = (*factor.links[:3], factor.G, rows(b, nodes.v))
+    p0, u = inward(nodes, push, xs, kin.zeros(Force(ZERO3, ZERO3), b))
     A0 = _solve_roots(sys, factor.root, kin.root_rows(sys, b, Force) - p0)
-
-    def accelerate(parent, x):
-        A, _ = parent
-        R, r, S, G, Dinv, u = x
-        A = A.at(r).rotate(R.T)
-        a = u * Dinv - A.dot(G)
-        return A + S * a, a
-
-    start = kin.broadcast((A0, jnp.zeros_like(A0.ang.x)), b)
-    _, a = outward(nodes, accelerate, (R, r, S, factor.G, factor.Dinv, u), start)
+    Gu = (factor.G, u * factor.Dinv) if nodes.size else None
+    a = _accelerations(nodes, factor.links, Gu, A0, b)
     return kin.gather_dofs(sys, a, [*A0.ang, *A0.lin])
 
 
