@@ -78,22 +78,21 @@ def neutral_directions(states: States) -> np.ndarray:
     return np.random.default_rng(2).normal(size=(3, *states.v.shape))
 
 
-def temporaries(program: str, robot: str, batch: int, steps: int = 0, checkpoint: str | None = None) -> int:
+def temporaries(program: str, robot: str, batch: int, **options) -> int:
     """Bytes of temporaries that XLA plans for a gradient of ours over a batch on one device.
 
-    Programs: "vjp" of forward dynamics; "rollout", the gradient of the end state's norm by the start and by
-    the gains of a damping controller, so that nothing as long as the rollout goes in or comes out; "end",
-    the same with segments of rollouts of which only the last state is kept.
+    Programs: "vjp" of forward dynamics; "rollout", with its options, the gradient of the end state's norm
+    by the start and by the gains of a damping controller, so that nothing as long as the rollout goes in or
+    comes out.
     """
     import jax
     import jax.numpy as jnp
 
     system = _system(robot)
-    if program == "vjp":
-        f = _forward_dynamics_vjp(system)
-    else:
-        f = _rollout_gradient(system, steps, checkpoint, trajectory=program == "rollout")
-    count = {"vjp": 3}.get(program, 2)
+    f, count = {
+        "vjp": lambda: (_forward_dynamics_vjp(system), 3),
+        "rollout": lambda: (_rollout_gradient(system, **options), 2),
+    }[program]()
     shapes = [(batch, system.nq)] + [(batch, system.nv)] * count
     arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
     return jax.jit(jax.vmap(f)).lower(*arguments).compile().memory_analysis().temp_size_in_bytes
@@ -122,27 +121,16 @@ def _forward_dynamics_vjp(system) -> Callable:
     return vjp
 
 
-def _rollout_gradient(system, steps: int, checkpoint: str | None, trajectory: bool) -> Callable:
+def _rollout_gradient(system, **options) -> Callable:
     import jax
     import jax.numpy as jnp
 
     import jaxrbd as rbd
 
-    integrator = rbd.SemiImplicitEuler(dt=TIMESTEP)
-
-    def end(state, gains, count, checkpoint=None):
-        damp = lambda q, v, t: -gains * v  # noqa: E731
-        states = rbd.rollout(system, state, damp, integrator, steps=count, checkpoint=checkpoint)
-        return jax.tree.map(lambda x: x[-1], states)
-
     def loss(q, v, gains):
-        state = rbd.State(q, v)
-        if trajectory:
-            state = end(state, gains, steps, checkpoint)
-        else:
-            segment = round(steps**0.5)
-            part = jax.checkpoint(lambda s, _: (end(s, gains, segment), None), prevent_cse=False)
-            state = jax.lax.scan(part, state, length=steps // segment)[0]
-        return jnp.sum(state.q**2) + jnp.sum(state.v**2)
+        damp = lambda q, v, t: -gains * v  # noqa: E731
+        integrator = rbd.SemiImplicitEuler(dt=TIMESTEP)
+        path = rbd.rollout(system, rbd.State(q, v), damp, integrator, **options)
+        return jnp.sum(path.q[-1] ** 2) + jnp.sum(path.v[-1] ** 2)
 
     return jax.grad(loss, (0, 1, 2))

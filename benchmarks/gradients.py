@@ -10,6 +10,7 @@ table for a README. Nothing else should run meanwhile.
 import sys
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -38,10 +39,11 @@ MJX_BATCH = 512  # its gradients are slow enough for the clock
 LINKS, QUICK_LINKS = (10, 25, 50, 100, 200), (10, 200)
 STEPS, QUICK_STEPS = (64, 256, 1024, 4096), (64, 1024)
 LINKS_BATCH, STEPS_BATCH, ONE_CHUNK = 256, 16, 32
-KEEPERS = {  # ways of remembering a rollout: label, program and checkpoint of `derivatives.temporaries`
-    "kept": ("all kept", "rollout", None),
-    "sqrt": ('checkpoint="sqrt"', "rollout", "sqrt"),
-    "end": ("segments, end state only", "end", None),
+KEEPERS = {  # ways of remembering a rollout: label and options
+    "path": ("path", {}),
+    "path sqrt": ('path, checkpoint="sqrt"', {"checkpoint": "sqrt"}),
+    "last": ("last state", {"keep": "last"}),
+    "sqrt": ('last state, checkpoint="sqrt"', {"keep": "last", "checkpoint": "sqrt"}),
 }
 AIMS = {JVP: (0.4,), VJP: (0.25, 0.33)}  # share of the forward pass: what we must keep, what we want to
 PINOCCHIO_AIM, JACFWD_AIM, MJX_AIM = 1.0, 10.0, 10.0
@@ -173,29 +175,27 @@ def links(arena: Arena, found: Findings, quick: bool):
 def steps(arena: Arena, found: Findings, robots, quick: bool):
     """Temporaries of the gradient of a rollout of the zoo's arm, batch 16, which should grow with √T."""
     for way in ("sqrt",) if quick else KEEPERS:
-        label, program, checkpoint = KEEPERS[way]
+        label, options = KEEPERS[way]
         sizes = found.steps.setdefault(way, {})
         for count in QUICK_STEPS if quick else STEPS:
-            more = {"steps": count, "checkpoint": checkpoint}
-            size = temporaries(arena, program, "arm7", STEPS_BATCH, **more)
+            size = temporaries(arena, "rollout", "arm7", STEPS_BATCH, steps=count, **options)
             if size is None:
                 return
             sizes[count] = size
             case = f"gradient of {count} steps arm7 batch {STEPS_BATCH}"
-            reference = found.steps.get("kept", sizes).get(count, size)
-            if way != "kept":
-                found.add(case, "bytes", size, reference, f"all kept; ours: {label}", False)
+            if way != "path" and not quick:
+                found.add(case, "bytes", size, found.steps["path"][count], f"path; ours: {label}", False)
         case = f"gradient of {min(sizes)} to {max(sizes)} steps, {label}"
-        limit = 1.0 if way == "kept" else STEPS_LIMIT
-        found.add(case, "exponent", exponent(sizes), limit, "limit", False, () if way == "kept" else (1.0,))
+        limit, aims = (STEPS_LIMIT, (1.0,)) if way == "sqrt" else (1.0, ())
+        found.add(case, "exponent", exponent(sizes), limit, "limit" if aims else "linear", False, aims)
     if quick:
         return
-    found.reverse["arm7"] = per_step(found.steps["kept"])
+    found.reverse["arm7"] = per_step(found.steps["last"])
     for robot in robots:
-        more = [{"steps": count, "checkpoint": None} for count in STEPS[:2]]
-        sizes = [temporaries(arena, "rollout", robot, STEPS_BATCH, **m) for m in more]
-        if None not in sizes:
-            found.reverse[robot] = per_step(dict(zip(STEPS[:2], sizes)))
+        ask = partial(temporaries, arena, "rollout", robot, STEPS_BATCH, keep="last")
+        sizes = {count: ask(steps=count) for count in STEPS[:2]}
+        if None not in sizes.values():
+            found.reverse[robot] = per_step(sizes)
     for robot, size in found.reverse.items():
         state = state_bytes(robot)
         found.add(f"rollout {robot}, reverse", "bytes a step", size, state, "one state (q, v)", False)
@@ -292,7 +292,7 @@ def plot(found: Findings, path: str):
         if slope is not None:
             axis.loglog(x, y[0] * (x / x[0]) ** slope, "--", color="grey", label=name)
         axis.set_xticks(x, x)
-        axis.legend()
+        axis.legend(fontsize=8)
     for axis in (left, right):
         if not axis.lines:
             axis.set(xscale="log", yscale="log")
@@ -301,7 +301,7 @@ def plot(found: Findings, path: str):
         axis.yaxis.set_major_formatter("{x:g}")
         axis.grid(alpha=0.3)
     figure.tight_layout()
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=100)
 
 
 def main(arguments=None) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -14,6 +15,9 @@ from jaxrbd.tree.sweep import rows
 
 # dry friction is smoothed: friction * tanh(v / _FRICTION_SPEED)
 _FRICTION_SPEED = 1e-2
+
+# These forces cost little: reverse mode computes their insides again rather than keep them for every step.
+_forgetful = partial(jax.checkpoint, prevent_cse=False)
 
 
 @lru_cache(maxsize=512)
@@ -50,6 +54,11 @@ def passive_force(sys: System, q, v):
     joints with scalar coordinates.
     """
     q, v = arguments(sys, q=q, v=v)
+    return _passive_force(sys, q, v)
+
+
+@_forgetful
+def _passive_force(sys: System, q, v):
     x = joint_positions(sys, q)
     has_coordinate = np.zeros(sys.nv)
     has_coordinate[_scalar_coordinates(sys.topology)[0]] = 1
@@ -79,6 +88,11 @@ def actuator_force(sys: System, q, v, u):
     u = array("u", u, (sys.nu,), f"(nu,) = ({sys.nu},)", sys.dtype)
     if sys.nu == 0:
         return jnp.zeros(sys.nv, q.dtype)
+    return _actuator_force(sys, q, v, u)
+
+
+@_forgetful
+def _actuator_force(sys: System, q, v, u):
     dofs = np.array(sys.topology.actuator_dofs, int)
     u = jnp.clip(u, sys.control_range[:, 0], sys.control_range[:, 1])
     length = sys.actuator_gear * rows(joint_positions(sys, q), dofs)

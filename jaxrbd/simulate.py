@@ -49,6 +49,7 @@ def rollout(
     *,
     steps: int | None = None,
     checkpoint: int | str | None = None,
+    keep: str = "all",
 ) -> State:
     """States after each step, stacked: leaves (T, ...). The initial state is not repeated.
 
@@ -56,8 +57,12 @@ def rollout(
     `checkpoint` matters for reverse mode only: a number of steps per segment, or "sqrt" for √T. Within a
     segment everything is computed again from the state at its start, so what is kept for the backward
     pass grows with T / segment + segment instead of T. The numbers stay the same.
+    With keep="last" the path is the last state alone, leaves (1, ...): a cost of the final state then needs
+    no memory for T states, which "sqrt" would otherwise be dominated by.
     """
     integrator = _integrator(integrator)
+    if keep not in ("all", "last"):
+        raise ArgumentError(f'keep is {keep!r}, expected "all" or "last".')
     if callable(controls) or controls is None:
         if steps is None:
             raise ArgumentError("rollout: pass `steps` when the controls are a function or None.")
@@ -79,13 +84,11 @@ def rollout(
 
     def advance(s, x):
         s = step(sys, s, control(s, x), integrator)
-        return s, s
+        return s, s if keep == "all" else None
 
     start = State(*arguments(sys, q=state.q, v=state.v))
-    segment = _segment(checkpoint, xs.shape[0])
-    if segment is None:
-        return jax.lax.scan(advance, start, xs)[1]
-    return _scan_in_segments(advance, start, xs, segment)
+    last, path = _scan_in_segments(advance, start, xs, _segment(checkpoint, xs.shape[0]))
+    return path if keep == "all" else jax.tree.map(lambda x: x[None], last)
 
 
 def _segment(checkpoint, steps: int) -> int | None:
@@ -100,8 +103,10 @@ def _segment(checkpoint, steps: int) -> int | None:
     )
 
 
-def _scan_in_segments(advance, start, xs, segment: int):
+def _scan_in_segments(advance, start, xs, segment: int | None):
     """lax.scan whose reverse mode keeps one carry per segment; the last segment may be shorter."""
+    if segment is None:
+        return jax.lax.scan(advance, start, xs)
     steps = xs.shape[0]
     whole = steps // segment * segment
     run = jax.checkpoint(lambda carry, x: jax.lax.scan(advance, carry, x), prevent_cse=False)
@@ -110,8 +115,9 @@ def _scan_in_segments(advance, start, xs, segment: int):
         carry, ys = jax.lax.scan(run, carry, xs[:whole].reshape((-1, segment) + xs.shape[1:]))
         parts.append(jax.tree.map(lambda y: y.reshape((whole,) + y.shape[2:]), ys))
     if whole < steps or not parts:
-        parts.append(run(carry, xs[whole:])[1])
-    return jax.tree.map(lambda *y: jnp.concatenate(y), *parts)
+        carry, ys = run(carry, xs[whole:])
+        parts.append(ys)
+    return carry, jax.tree.map(lambda *y: jnp.concatenate(y), *parts)
 
 
 def linearize(sys: System, state: State, u=None, integrator=None, f_ext=None):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -478,11 +480,55 @@ def test_checkpoints_do_not_change_numbers(checkpoint):
         assert_close(mine, theirs, 1e-13)
 
 
+def test_the_last_state_alone():
+    """It is the end of the path, and so is its gradient, in segments too."""
+    sys = rbd.zoo.double_pendulum()
+    state = rbd.State(jnp.array([0.4, -0.3]), jnp.zeros(2))
+    controls = jnp.asarray(np.random.default_rng(24).standard_normal((23, 2)))
+
+    def run(u, **options):
+        path = rbd.rollout(sys, state, u, rbd.SemiImplicitEuler(dt=1e-2), **options)
+        return jnp.sum(jnp.sin(path.q[-1])), path
+
+    (_, path), gradient = jax.jit(jax.value_and_grad(run, has_aux=True))(controls)
+    for checkpoint in (None, 7):
+        last = jax.jit(jax.value_and_grad(partial(run, keep="last", checkpoint=checkpoint), has_aux=True))
+        (_, end), slope = last(controls)
+        assert_close(end.q, path.q[-1:], 1e-13)
+        assert_close(end.v, path.v[-1:], 1e-13)
+        assert_close(slope, gradient, 1e-13)
+
+
+def test_memory_of_a_rollout_gradient():
+    """Every step keeps q, v, tau and a, nothing of the forces; with checkpoints it grows at most like √T."""
+    sys = rbd.zoo.arm7()
+
+    def temporaries(steps, checkpoint):
+        def cost(q, v, gains):
+            damp = lambda q, v, t: -gains * v  # noqa: E731
+            path = rbd.rollout(sys, rbd.State(q, v), damp, steps=steps, checkpoint=checkpoint, keep="last")
+            return jnp.sum(path.q**2) + jnp.sum(path.v**2)
+
+        x = jax.ShapeDtypeStruct((sys.nv,), sys.dtype)
+        compiled = jax.jit(jax.grad(cost, (0, 1, 2))).lower(x, x, x).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    a_step = (temporaries(512, None) - temporaries(256, None)) / 256
+    assert a_step <= 4 * sys.nv * sys.dtype.itemsize
+    assert temporaries(4096, "sqrt") <= 64**0.6 * temporaries(64, "sqrt")
+
+
 @pytest.mark.parametrize("checkpoint", [0, -3, True, 2.5, "log"])
 def test_bad_checkpoints_are_refused(checkpoint):
     sys = rbd.zoo.double_pendulum()
     with pytest.raises(rbd.ArgumentError, match="checkpoint.*positive"):
         rbd.rollout(sys, rbd.State.at_rest(sys), steps=5, checkpoint=checkpoint)
+
+
+def test_an_unknown_choice_of_states_is_refused():
+    sys = rbd.zoo.double_pendulum()
+    with pytest.raises(rbd.ArgumentError, match="keep is 'first'.*last"):
+        rbd.rollout(sys, rbd.State.at_rest(sys), steps=5, keep="first")
 
 
 # --- physical inertias ---------------------------------------------------------------------------------

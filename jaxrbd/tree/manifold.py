@@ -6,7 +6,7 @@ SO(3) where the joint has one, so difference(q, integrate(q, dv)) = dv for rotat
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -88,7 +88,12 @@ def normalize(sys: System, q):
 def integrate(sys: System, q, dv):
     """q ⊞ dv: the configuration reached from q by moving with joint velocities dv for unit time."""
     q, dv = arguments(sys, q=q, dv=dv)
-    scalar_q, scalar_v, sq, sv, fq, fv = _layout(sys.topology)
+    return _integrate(sys.topology, q, dv)
+
+
+@partial(jax.checkpoint, prevent_cse=False, static_argnums=0)  # reverse mode keeps q and dv alone
+def _integrate(t: Topology, q, dv):
+    scalar_q, scalar_v, sq, sv, fq, fv = _layout(t)
     pieces = [(scalar_q, rows(q, scalar_q) + rows(dv, scalar_v))]
     if len(sq):
         quat = rows(q, sq[:, None] + np.arange(4))
