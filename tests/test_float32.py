@@ -50,6 +50,17 @@ def test_fixed_base_in_float32():
     assert worst_error(sys, q, v, 10 * tau) < LIMIT
 
 
+def test_jacobian_by_tau_in_float32():
+    """M^-1 from articulated bodies keeps six digits; a Cholesky factor of M (condition 1e7) keeps three."""
+    sys = robots.load(robots.TALOS, "free", dtype=jnp.float32)
+    q, v, _, tau, _ = (jnp.asarray(x, jnp.float32) for x in robots.random_states(sys, 8))
+    ours = jax.jit(jax.vmap(lambda *x: rbd.forward_dynamics_derivatives(sys, *x).tau))(q, v, tau)
+    exact = jax.jit(jax.vmap(lambda q: rbd.mass_matrix(sys.astype(jnp.float64), q)))(q.astype(jnp.float64))
+    inverse = np.linalg.inv(exact)
+    error = np.abs(ours - inverse).max((1, 2)) / np.abs(inverse).max((1, 2))
+    assert error.max() < LIMIT
+
+
 def test_everything_stays_float32():
     """No quantity is silently promoted to float64, although x64 is enabled."""
     sys = robots.load(robots.PANDA, "free", dtype=jnp.float32)

@@ -97,7 +97,14 @@ def mass_matrix_inverse(sys: System, q):
 
 @kernel(lambda sys, *_: (sys.nv,), single=forward_dynamics_dense, small=2)
 def _forward_dynamics(sys: System, q, v, tau, f_ext):
-    """Three passes: velocities outward, articulated inertias and biases inward, accelerations outward."""
+    return articulated_motion(sys, q, v, tau, f_ext)[0]
+
+
+def articulated_motion(sys: System, q, v, tau, f_ext):
+    """Accelerations and the factor they came from, batch last.
+
+    Three passes: velocities outward, articulated inertias and biases inward, accelerations outward.
+    """
     nodes = nodes_of(sys.topology)
     links = kin.link_transforms(sys, q, v)
     qd, R0 = rows(v, nodes.v), kin.root_states(sys, q).R
@@ -127,24 +134,26 @@ def _forward_dynamics(sys: System, q, v, tau, f_ext):
         R, r, S, _, _ = link
         Ia, G, Dinv = articulated_step(IA, I, S, armature)
         pa, u = bias_step(Ia, pA + p_own, S, c, G, tau)
-        return (Ia.rotate(R).from_(r), pa.rotate(R).from_(r)), (G, u * Dinv)
+        return (Ia.rotate(R).from_(r), pa.rotate(R).from_(r)), (G, u * Dinv, Dinv)
 
     zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), q)
     xs = (I, pA, links._replace(bias=None, A=None), c, rows(tau, nodes.v), armature_of(sys, nodes))
-    (IA0, p0), Gu = inward(nodes, articulate, xs, zero)
+    (IA0, p0), out = inward(nodes, articulate, xs, zero)
+    G, ud, Dinv = out if nodes.size else (None, None, None)
+    factor = Factor(links, G, Dinv, IA0 + I0.articulated())
 
     # the roots: a 6x6 symmetric solve each; the world accelerates against gravity, but armature does not
     g = R0.T @ Vec3(*(sys.gravity[k][None] for k in range(3)))
     rotor = kin.root_rows(sys, sys.armature, Force).lin
     f0 = kin.root_rows(sys, tau, Force) - (p0 + pA0)
     f0 = Force(f0.ang, Vec3(*(f - m * x for f, m, x in zip(f0.lin, rotor, g))))
-    A0 = _solve_roots(sys, IA0 + I0.articulated(), f0)
+    A0 = _solve_roots(sys, factor.root, f0)
     world = jnp.asarray(np.arange(nodes.nroots) == 0, q.dtype)[:, None]
     A0 = Motion(A0.ang, A0.lin - g * world)
 
     # pass 3, outward: accelerations
-    qdd = _accelerations(nodes, links, Gu, A0, q, c)
-    return kin.gather_dofs(sys, qdd, [*A0.ang, *(A0.lin + g)])
+    qdd = _accelerations(nodes, links, (G, ud), A0, q, c)
+    return kin.gather_dofs(sys, qdd, [*A0.ang, *(A0.lin + g)]), factor
 
 
 def _accelerations(nodes, links: kin.Links, Gu, A0: Motion, like, c=NO_BIAS):

@@ -29,7 +29,7 @@ import numpy as np
 
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import _forward_dynamics
+from jaxrbd.tree.aba import Factor, articulated_motion, eliminate
 from jaxrbd.tree.arguments import arguments, external, require_mass
 from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import columns_by_dof, relations
@@ -73,21 +73,56 @@ def forward_dynamics_derivatives(sys: System, q, v, tau, f_ext=None) -> ForwardD
 
 @kernel(lambda sys, *_: [(sys.nv, sys.nv)] * 3, chunk=256)
 def _forward_derivatives(sys: System, q, v, tau, f_ext):
-    a = _forward_dynamics.batch_last(sys, q, v, tau, f_ext)
-    dq, dv, M = (jnp.moveaxis(x, -1, 0) for x in _inverse_derivatives.batch_last(sys, q, v, a, f_ext))
-    half = inverse_cholesky(M)
-    inverse = _product(jnp.swapaxes(half, -1, -2), half)
+    a, factor = articulated_motion(sys, q, v, tau, f_ext)
+    dq, dv, _, columns = _by_rows(sys, q, v, a, f_ext)
+    dq, dv, L = (jnp.moveaxis(x, -1, 0) for x in (dq, dv, _triangle(sys, factor, *columns)))
+    half = _inverse_triangle(L)
+    inverse = _product(half, jnp.swapaxes(half, -1, -2))
     return [jnp.moveaxis(x, 0, -1) for x in (-_product(inverse, dq), -_product(inverse, dv), inverse)]
+
+
+def _triangle(sys: System, factor: Factor, S: Motion, R: Mat3, p: Vec3):
+    """L, (nv, nv, B), of M = Lᵀ L from articulated bodies: L_ji = √D_j S_i·G_j for i on the path of j.
+
+    Each D was found in the frame of its link; a Cholesky factorisation of M would lose digits to the
+    condition number instead (float32, Talos: M^-1 off by 4e-4).
+    """
+    G, Dinv = _factor_by_dof(sys, factor, R, p)
+    above = np.tril(relations(sys.topology)[0], -1)[:, :, None]
+    own = np.eye(sys.topology.nv, dtype=bool)[:, :, None]
+
+    def row(_, x):
+        G_r, scale, above, own = x
+        return None, jnp.where(own, scale, jnp.where(above, S.dot(G_r) * scale, 0))
+
+    return jax.lax.scan(row, None, (G, jax.lax.rsqrt(Dinv), above, own))[1]
+
+
+def _factor_by_dof(sys: System, factor: Factor, R: Mat3, p: Vec3):
+    """(G, 1/D) of every freedom, G in world axes about the root's origin; roots give theirs one by one."""
+    nodes = nodes_of(sys.topology)
+    N, IA = nodes.size, factor.root
+    armature = [x for part in kin.root_rows(sys, sys.armature) for x in part]
+    world = jnp.asarray(np.arange(nodes.nroots) == 0, sys.dtype)[:, None]  # stands still: anything but zero
+    at_roots: list = [None] * 6
+    for k in reversed(range(6)):
+        e = [int(i == k) for i in range(6)]
+        IA, G, Dinv = eliminate(IA, Motion(Vec3(*e[:3]), Vec3(*e[3:])), armature[k] + world)
+        at_roots[k] = G.rotate(kin.take(R, slice(N, None))), Dinv
+    at_nodes = at_roots[0]
+    if N:
+        R, p = kin.take((R, p), slice(0, N))
+        at_nodes = factor.G.rotate(R @ factor.links.A).from_(p), factor.Dinv
+    return jax.tree.map(lambda x, *six: kin.gather_dofs(sys, x, six), at_nodes, *at_roots)
 
 
 def _product(x, y):
     return jnp.matmul(x, y, precision="highest")
 
 
-def inverse_cholesky(M):
-    """L^-1 for M = L Lᵀ, (B, n, n); halves at a time, which trades substitutions for products."""
-    L = jax.lax.linalg.cholesky(M, symmetrize_input=False)
-    n = M.shape[-1]
+def _inverse_triangle(L):
+    """L^-1, (B, n, n), lower triangular; halves at a time, which trades substitutions for products."""
+    n = L.shape[-1]
 
     def solve(L):
         eye = jnp.broadcast_to(jnp.eye(L.shape[-1], dtype=L.dtype), L.shape)
@@ -98,7 +133,7 @@ def inverse_cholesky(M):
     k = n // 2
     first, second = solve(L[:, :k, :k]), solve(L[:, k:, k:])
     corner = -_product(second, _product(L[:, k:, :k], first))
-    top = jnp.concatenate([first, jnp.zeros((len(M), k, n - k), M.dtype)], -1)
+    top = jnp.concatenate([first, jnp.zeros((len(L), k, n - k), L.dtype)], -1)
     return jnp.concatenate([top, jnp.concatenate([corner, second], -1)], -2)
 
 
@@ -158,6 +193,11 @@ class _Composite(NamedTuple):
 
 @kernel(lambda sys, *_: [(sys.nv, sys.nv)] * 3, chunk=256)
 def _inverse_derivatives(sys: System, q, v, a, f_ext):
+    return _by_rows(sys, q, v, a, f_ext)[:3]
+
+
+def _by_rows(sys: System, q, v, a, f_ext):
+    """The three Jacobians; and the columns S of all freedoms, rotations and positions they came from."""
     t, nodes = sys.topology, nodes_of(sys.topology)
     N = nodes.size
     roots, S, R, p, V, A = _motions(sys, q, v, a)
@@ -215,7 +255,7 @@ def _inverse_derivatives(sys: System, q, v, a, f_ext):
     xs = (S, F, W, None if f_ext is None else W_ext, above, below)
     _, (dq, dv, mass) = jax.lax.scan(row, None, xs)
     armature = jnp.asarray(np.eye(t.nv)[:, :, None], q.dtype) * sys.armature[:, None]
-    return dq, dv, mass + armature
+    return dq, dv, mass + armature, (S, R, p)
 
 
 def _body_origins(sys: System, R: Mat3, p: Vec3) -> Vec3:
