@@ -230,15 +230,30 @@ def _forward_tangent(program, leaves, out, tangents):
 
     M(q) a + b = tau holds along any path, so the sweeps above are never differentiated.
     """
-    sys, q, inverse, at, where = _as_inverse_dynamics(program, leaves, out)
+    sys, q, *_ = jax.tree.unflatten(program.treedef, leaves)
+    rhs = _lacking_force(program, leaves, out, tangents)
+    batch = jnp.broadcast_shapes(rhs.shape[-1:], q.shape[-1:])
+    return [articulated_solve(sys, _widen(q, batch), _widen(rhs, batch))]
+
+
+def _forward_pair(program, leaves, tangents):
+    """The acceleration, and its tangent by the same factor: the articulated inertias are found once."""
+    batch = jnp.broadcast_shapes(*(x.shape[-1:] for x in leaves))
+    sys, *states = jax.tree.unflatten(program.treedef, leaves)
+    a, factor = articulated_motion(sys, *jax.tree.map(lambda x: _widen(x, batch), states))
+    rhs = _lacking_force(program, leaves, [a], tangents)
+    return [a], [factor_solve(sys, factor, _widen(rhs, batch))]
+
+
+def _lacking_force(program, leaves, out, tangents):
+    """dtau - dID: what the moved state lacks in joint forces to keep its acceleration."""
+    _, _, inverse, at, where = _as_inverse_dynamics(program, leaves, out)
     tau_dot = tangents[where]
     others = tangents[:where] + [None] + tangents[where + 1 :]
     rhs = jnp.zeros_like(out[0]) if tau_dot is None else tau_dot
     if any(t is not None for t in others):
         rhs = rhs - rnea_derivatives.tangent(inverse, at, None, others)[0]
-    batch = jnp.broadcast_shapes(rhs.shape[-1:], q.shape[-1:])
-    rhs = jnp.broadcast_to(rhs, rhs.shape[:-1] + batch)
-    return [articulated_solve(sys, _widen(q, batch), rhs)]
+    return rhs
 
 
 def _forward_adjoint(program, leaves, out, active, cotangents):
@@ -265,7 +280,7 @@ def _widen(x, batch):
     return jnp.broadcast_to(x, x.shape[:-1] + batch)
 
 
-_forward_dynamics.derivatives(_forward_tangent, _forward_adjoint, uses_output=True)
+_forward_dynamics.derivatives(_forward_tangent, _forward_adjoint, uses_output=True, pair=_forward_pair)
 
 
 @kernel(lambda sys, *_: (sys.nv,))

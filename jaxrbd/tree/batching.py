@@ -8,7 +8,8 @@ System that the batch shares have B = 1. `kernel` makes it one JAX primitive, so
 - `vmap`, nested to any depth, runs it once with the batch moved to the end;
 - on CPU a large batch is cut into chunks that stay in cache;
 - its derivatives are kernels too (`Tangent` and `Adjoint`), of any order and mode. They come from the
-  kernel's own code, whose recursions know their adjoints (`sweep`), or from rules written by hand.
+  kernel's own code, whose recursions know their adjoints (`sweep`), or from rules written by hand;
+- where a rule says how, forward mode computes value and tangent together (`Pair`) and shares their work.
 
 Reverse mode keeps the arguments of a kernel (and its result, if a rule wants it) and nothing else; the
 adjoint computes again what it needs, so a gradient through a long rollout stays small.
@@ -25,6 +26,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jax.interpreters import partial_eval as pe
 
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.sweep import differentiable_sweeps
@@ -39,7 +41,7 @@ class Kernel:
 
     def __init__(self, f, shape, single=None, small=1, chunk=None):
         self.f, self.shape, self.single, self.small, self.chunk = f, shape, single, small, chunk
-        self.tangent_rule = self.adjoint_rule = None
+        self.tangent_rule = self.adjoint_rule = self.pair_rule = None
         self.uses_output = False
         functools.update_wrapper(self, f)
 
@@ -53,9 +55,10 @@ class Kernel:
         """The code itself, on leaves (..., B)."""
         return self.f(*args)
 
-    def derivatives(self, tangent, adjoint, uses_output: bool):
-        """Use rules written by hand, both functions of batch-last leaves; see `Tangent` and `Adjoint`."""
+    def derivatives(self, tangent, adjoint, uses_output: bool, pair=None):
+        """Use rules written by hand, functions of batch-last leaves; see `Tangent`, `Adjoint` and `Pair`."""
         self.tangent_rule, self.adjoint_rule, self.uses_output = tangent, adjoint, uses_output
+        self.pair_rule = pair
 
 
 def kernel(shape, single=None, small: int = 1, chunk: int | None = None):
@@ -126,11 +129,7 @@ class Tangent:
 
     def run(self, leaves):
         primals, out, tangents = self._split(leaves)
-        it = iter(tangents)
-        full = [next(it) if a else None for a in self.active]
-        for i, t in enumerate(full):  # a tangent may have a batch that its primal lacks, or the reverse
-            if t is not None:
-                primals[i], full[i] = jnp.broadcast_arrays(primals[i], t)
+        primals, full = _match(primals, tangents, self.active)
         rule = getattr(getattr(self.of, "kernel", None), "tangent_rule", None)
         if rule is not None:
             return rule(self.of, primals, out, full)
@@ -151,6 +150,43 @@ class Tangent:
         position = {i: k for k, i in enumerate(i for i, a in enumerate(self.active) if a)}
         # negative: counted from the end, where the tangents stand
         return tied | {position[i] - count for i in tied if 0 <= i < start and i in position}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A kernel and its directional derivative: leaves and tangents in, results and their tangents out."""
+
+    of: Base
+    active: tuple[bool, ...]
+
+    def out_structs(self, leaves):
+        return 2 * self.of.out_structs(leaves[: len(self.active)])
+
+    def run(self, leaves):
+        n = len(self.active)
+        out, dout = self.of.kernel.pair_rule(self.of, *_match(leaves[:n], leaves[n:], self.active))
+        return [*out, *dout]
+
+    @property
+    def topology(self):
+        return self.of.topology
+
+    def deciders(self, count):
+        return self.of.deciders(count)
+
+    @property
+    def tied(self):
+        return self.of.tied
+
+
+def _match(primals, tangents, active):
+    """Primals, and tangents of all of them (None: zero); one may have a batch that the other lacks."""
+    primals, it = list(primals), iter(tangents)
+    full = [next(it) if a else None for a in active]
+    for i, t in enumerate(full):
+        if t is not None:
+            primals[i], full[i] = jnp.broadcast_arrays(primals[i], t)
+    return primals, full
 
 
 @dataclass(frozen=True)
@@ -214,8 +250,8 @@ def _is_shape(s) -> bool:
 
 # --- the primitive -------------------------------------------------------------------------------------
 
-kernel_p = Primitive("jaxrbd_kernel")
-kernel_p.multiple_results = True
+kernel_p, pair_p = Primitive("jaxrbd_kernel"), Primitive("jaxrbd_kernel_and_tangent")
+kernel_p.multiple_results = pair_p.multiple_results = True
 
 
 def _summed(program, batched, count):
@@ -227,6 +263,7 @@ def _size(leaves, batched) -> int | None:
     return next((x.shape[0] for x, b in zip(leaves, batched) if b), None)
 
 
+@pair_p.def_abstract_eval
 @kernel_p.def_abstract_eval
 def _abstract(*avals, program, batched):
     size = _size(avals, batched)
@@ -255,8 +292,9 @@ def _compiled(program, batched):
     return jax.jit(functools.partial(_execute, program=program, batched=batched))
 
 
-kernel_p.def_impl(lambda *leaves, program, batched: _compiled(program, batched)(*leaves))
-mlir.register_lowering(kernel_p, mlir.lower_fun(_execute, multiple_results=True))
+for primitive in (kernel_p, pair_p):
+    primitive.def_impl(lambda *leaves, program, batched: _compiled(program, batched)(*leaves))
+    mlir.register_lowering(primitive, mlir.lower_fun(_execute, multiple_results=True))
 
 
 def _run_chunks(program, leaves, batched, size):
@@ -305,7 +343,7 @@ def _chunk_size(program, size: int) -> int:
     return -(-size // (8 * count)) * 8
 
 
-def _batch_rule(args, dims, *, program, batched):
+def _batch_rule(primitive, args, dims, *, program, batched):
     """Merge a new axis with the batch that is there already."""
     outer = next(x.shape[d] for x, d in zip(args, dims) if d is not None)
     args = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(args, dims)]
@@ -325,7 +363,7 @@ def _batch_rule(args, dims, *, program, batched):
                 x = x.reshape((outer * inner,) + x.shape[2:])
         merged.append(x)
         flags.append(flag)
-    out = kernel_p.bind(*merged, program=program, batched=tuple(flags))
+    out = primitive.bind(*merged, program=program, batched=tuple(flags))
     if inner is not None:
         summed = _summed(program, batched, len(out))
         out = [y.reshape((outer, inner) + y.shape[1:]) for y in out]
@@ -333,26 +371,88 @@ def _batch_rule(args, dims, *, program, batched):
     return out, [0] * len(out)
 
 
-batching.primitive_batchers[kernel_p] = _batch_rule
+batching.primitive_batchers[kernel_p] = functools.partial(_batch_rule, kernel_p)
 
 
 def _jvp_rule(primals, tangents, *, program, batched):
-    out = kernel_p.bind(*primals, program=program, batched=batched)
     active = tuple(not isinstance(t, ad.Zero) for t in tangents)
+    args = [*primals, *(t for t, a in zip(tangents, active) if a)]
+    flags = batched + tuple(b for b, a in zip(batched, active) if a)
+    if isinstance(program, Base) and program.kernel.pair_rule is not None:
+        out = pair_p.bind(*args, program=Pair(program, active), batched=flags)
+        return out[: len(out) // 2], out[len(out) // 2 :]
+    return _value_and_tangent(kernel_p.bind, args, program, active, flags)
+
+
+ad.primitive_jvps[kernel_p] = _jvp_rule
+
+
+def _value_and_tangent(bind, args, program, active, flags):
+    """Results and tangents by one program each, given leaves and tangents and which of them are batched."""
+    n = len(active)
+    primals, batched = args[:n], flags[:n]
+    out = bind(*primals, program=program, batched=batched)
     extra = out if program.uses_output else []
-    flags = [any(batched) and not s for s in _summed(program, batched, len(out))]
-    moved = [t for t, a in zip(tangents, active) if a]
-    dout = kernel_p.bind(
+    extra_flags = [any(batched) and not s for s in _summed(program, batched, len(out))][: len(extra)]
+    dout = bind(
         *primals,
         *extra,
-        *moved,
+        *args[n:],
         program=Tangent(program, active),
-        batched=batched + tuple(flags[: len(extra)]) + tuple(b for b, a in zip(batched, active) if a),
+        batched=(*batched, *extra_flags, *flags[n:]),
     )
     return out, dout
 
 
-ad.primitive_jvps[kernel_p] = _jvp_rule
+# --- value and tangent as one --------------------------------------------------------------------------
+
+
+def _unpaired(bind, args, program, batched):
+    """The results of a pair from its two halves, for whoever wants only one of them or their derivatives."""
+    out, dout = _value_and_tangent(bind, args, program.of, program.active, batched)
+    return [*out, *dout]
+
+
+def _pair_jvp(primals, tangents, *, program, batched):
+    moved = [not isinstance(t, ad.Zero) for t in tangents]
+    f = lambda *xs: _unpaired(kernel_p.bind, _merge(primals, moved, xs), program, batched)  # noqa: E731
+    pick = lambda values: tuple(x for x, m in zip(values, moved) if m)  # noqa: E731
+    return jax.jvp(f, pick(primals), pick(tangents))
+
+
+def _pair_batch(args, dims, *, program, batched):
+    n = len(program.active)
+    if any(d is not None for d in dims[:n]):
+        return _batch_rule(pair_p, args, dims, program=program, batched=batched)
+    # many tangents at one point, as in jacfwd: one value for all
+    count = len(program.of.out_structs(args[:n]))
+    split = lambda *xs: _unpaired(kernel_p.bind, xs, program, batched)  # noqa: E731
+    out = jax.vmap(split, dims, [None] * count + [0] * count)(*args)
+    return out, [None] * count + [0] * count
+
+
+def _pair_partial_eval(trace, *tracers, program, batched):
+    """Linearisation knows the leaves but not the tangents: the value must not wait for them."""
+    bind = lambda *args, **params: trace.process_primitive(kernel_p, args, params)  # noqa: E731
+    return _unpaired(bind, tracers, program, batched)
+
+
+def _pair_partial_eval_jaxpr(saveable, unknown, inst, eqn):
+    """The same within `jax.checkpoint`: values now, and once more with the tangents later."""
+    program, n = eqn.params["program"], len(eqn.params["program"].active)
+    count = len(eqn.outvars) // 2
+    missing = [x for x, i in zip(eqn.invars, inst) if not i]
+    if any(unknown[:n]):
+        return None, eqn, [True] * 2 * count, [True] * 2 * count, missing
+    value = {"program": program.of, "batched": eqn.params["batched"][:n]}
+    now = eqn.replace(primitive=kernel_p, invars=eqn.invars[:n], outvars=eqn.outvars[:count], params=value)
+    return now, eqn, [False] * count + [True] * count, [True] * 2 * count, missing
+
+
+ad.primitive_jvps[pair_p] = _pair_jvp
+batching.primitive_batchers[pair_p] = _pair_batch
+pe.custom_partial_eval_rules[pair_p] = _pair_partial_eval
+pe.partial_eval_jaxpr_custom_rules[pair_p] = _pair_partial_eval_jaxpr
 
 
 def _transpose_rule(cts, *args, program, batched):
