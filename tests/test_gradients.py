@@ -13,7 +13,7 @@ import robots
 
 import jaxrbd as rbd
 
-SHORT = 4  # robots in `make test`; all ten in `make test-all`
+SHORT = 3  # robots in `make test`; all ten in `make test-all`
 PINOCCHIO = [
     (robots.TALOS, "free"),
     (robots.PANDA, "fixed"),
@@ -461,42 +461,23 @@ def test_gradient_of_a_thousand_steps_matches_differences():
         assert float(jnp.sum(gradient[key] * direction)) == pytest.approx(float(expected), rel=1e-5), key
 
 
-@pytest.mark.parametrize("checkpoint", [7, "sqrt"])
-def test_checkpoints_do_not_change_numbers(checkpoint):
-    """Segments of any length, a remainder included: the same path and the same gradient."""
+def test_checkpoints_and_what_is_kept_do_not_change_numbers():
+    """Segments with a remainder, the last state alone, and both: the same states and the same gradient."""
     sys = rbd.zoo.double_pendulum()
     state = rbd.State(jnp.array([0.4, -0.3]), jnp.zeros(2))
     controls = jnp.asarray(np.random.default_rng(18).standard_normal((23, 2)))
-
-    def run(u, checkpoint):
-        path = rbd.rollout(sys, state, u, rbd.SemiImplicitEuler(dt=1e-2), checkpoint=checkpoint)
-        return jnp.sum(jnp.sin(path.q)), path
-
-    plain, with_checkpoints = (
-        jax.jit(jax.value_and_grad(lambda u, c=c: run(u, c), has_aux=True))(controls)
-        for c in (None, checkpoint)
-    )
-    for mine, theirs in zip(jax.tree.leaves(with_checkpoints), jax.tree.leaves(plain), strict=True):
-        assert_close(mine, theirs, 1e-13)
-
-
-def test_the_last_state_alone():
-    """It is the end of the path, and so is its gradient, in segments too."""
-    sys = rbd.zoo.double_pendulum()
-    state = rbd.State(jnp.array([0.4, -0.3]), jnp.zeros(2))
-    controls = jnp.asarray(np.random.default_rng(24).standard_normal((23, 2)))
 
     def run(u, **options):
         path = rbd.rollout(sys, state, u, rbd.SemiImplicitEuler(dt=1e-2), **options)
         return jnp.sum(jnp.sin(path.q[-1])), path
 
     (_, path), gradient = jax.jit(jax.value_and_grad(run, has_aux=True))(controls)
-    for checkpoint in (None, 7):
-        last = jax.jit(jax.value_and_grad(partial(run, keep="last", checkpoint=checkpoint), has_aux=True))
-        (_, end), slope = last(controls)
-        assert_close(end.q, path.q[-1:], 1e-13)
-        assert_close(end.v, path.v[-1:], 1e-13)
-        assert_close(slope, gradient, 1e-13)
+    for options in ({"checkpoint": 7}, {"keep": "last"}, {"keep": "last", "checkpoint": 7}):
+        (_, mine), slope = jax.jit(jax.value_and_grad(partial(run, **options), has_aux=True))(controls)
+        kept = slice(-1, None) if "keep" in options else slice(None)
+        assert_close(mine.q, path.q[kept], 1e-13, str(options))
+        assert_close(mine.v, path.v[kept], 1e-13, str(options))
+        assert_close(slope, gradient, 1e-13, str(options))
 
 
 def test_memory_of_a_rollout_gradient():
