@@ -1,8 +1,11 @@
-"""Robots with constraints for the tests: name -> (System, Constraints). Names follow [CABA] section VIII."""
+"""Robots with constraints for the tests: name -> (System, Constraints, q). Names follow [CABA] section VIII.
+
+`q` is a configuration in which loops are closed, None where any will do.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import loops
 import numpy as np
@@ -81,15 +84,22 @@ CASES = {
 LOOPS = ("four-bar", "cassie leg", "delta")
 
 
-@lru_cache(maxsize=None)
+@cache
 def case(name: str):
-    return CASES[name]()
+    sys, constraints, *q = CASES[name]()
+    return sys, constraints, q[0] if q else None
 
 
-def states(sys, count: int, seed: int = 0, speed: float = 0.3):
-    """q, v, tau of `count` states in float64."""
-    q, v, _, tau, _ = robots.random_states(sys, count, seed)
-    return q, speed * v, tau
+def states(sys, count: int, seed: int = 0, speed: float = 0.3, q=None):
+    """q, v, tau of `count` states in float64, all at q if one is given."""
+    random_q, v, _, tau, _ = robots.random_states(sys, count, seed)
+    return random_q if q is None else np.tile(q, (count, 1)), speed * v, tau
+
+
+def feasible(M, J, v):
+    """The nearest velocity with J v = 0, so that redundant rows do not contradict each other."""
+    X = np.linalg.solve(M, J.T)
+    return v - X @ np.linalg.lstsq(J @ X, J @ v, rcond=1e-11)[0]
 
 
 def dense(M, b, J, c, tau, rcond=1e-11):

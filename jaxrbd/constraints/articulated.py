@@ -60,9 +60,9 @@ class Rest(NamedTuple):
 class Lanes(NamedTuple):
     """Rows that close at a link: their K, L and 1/L_jj at the moment of elimination, lane by lane."""
 
-    K: Force  # (n, lanes, B)
-    L: Any  # (n, lanes, lanes, B)
-    inverse: Any  # (n, lanes, B), zero where a lane does not close
+    K: Force  # (n, inner, B) for the inner lanes only
+    L: Any  # (n, inner, lanes, B)
+    inverse: Any  # (n, inner, B), zero where a lane does not close
 
 
 class Factor(NamedTuple):
@@ -204,6 +204,7 @@ def factor(plan: Plan, table, prob: Problem, x: Acting, soft: bool = True) -> Fa
     With `soft` False, open rows are not damped and L is not carried: the world's L is the Delassus matrix.
     """
     NS, lanes = plan.support.size, plan.lanes
+    inner = plan.inner if soft else []
     like = prob.p.ang.x
     H = prob.H
     if plan.closed.any():
@@ -231,7 +232,8 @@ def factor(plan: Plan, table, prob: Problem, x: Acting, soft: bool = True) -> Fa
             K = K + K_own
             if soft:
                 L = L + L_own
-                IA, K, L, kept = close_lanes(close, IA, K, L)
+            if inner:
+                IA, K, L, kept = close_lanes(inner, close, IA, K, L)
         Ia, G, Dinv = eliminate(IA, S, armature)
         s = None
         if lanes:
@@ -266,7 +268,8 @@ def factor(plan: Plan, table, prob: Problem, x: Acting, soft: bool = True) -> Fa
         K0 = K0 + at(K, root)
         if soft:
             L0 = L0 + at(L, root)
-            IA0, K0, L0, kept0 = close_lanes(close[NS:].at[0].set(0), IA0, K0, L0)
+        if inner:
+            IA0, K0, L0, kept0 = close_lanes(inner, close[NS:].at[0].set(0), IA0, K0, L0)
             kept = kept0 if kept is None else kin.join(kept, kept0)
         if plan.close[NS].any():
             world = jnp.sum(L0, 0) if soft else _open_delassus(s, Dinv, zero_lanes(lanes, lanes))
@@ -283,10 +286,10 @@ def _open_delassus(s, Dinv, zero):
     return jax.lax.scan(step, zero, (s, Dinv))[0]
 
 
-def close_lanes(close, H: ArticulatedInertia, K: Force, L):
+def close_lanes(inner: list[int], close, H: ArticulatedInertia, K: Force, L):
     """Eliminate the rows that close here, one after another; close: (n, lanes, 1) of 0 and 1."""
     kept = []
-    for j in range(L.shape[1]):
+    for j in inner:
         k, column = jax.tree.map(lambda x, j=j: x[:, j], K), L[:, :, j]
         diagonal = column[:, j]
         inverse = close[:, j] / jnp.where(close[:, j] > 0, diagonal, 1)
@@ -315,7 +318,7 @@ class Pushed(NamedTuple):
 def push(plan: Plan, prob: Problem, fac: Factor, p: Force, tau, l) -> Pushed:
     """Inward: forces p on positions, joint forces tau, and the right-hand sides l of rows that begin."""
     NS, lanes = plan.support.size, plan.lanes
-    soft = fac.lanes is not None
+    inner = plan.inner if fac.lanes is not None else []
 
     def step(acc, xs):
         p, l = acc
@@ -324,8 +327,8 @@ def push(plan: Plan, prob: Problem, fac: Factor, p: Force, tau, l) -> Pushed:
         before = None
         if lanes:
             l = l + l_own
-            if soft:
-                p, l, before = push_lanes(kept, p, l)
+            if inner:
+                p, l, before = push_lanes(inner, kept, p, l)
         u = tau - S.dot(p)
         if lanes:
             l = l + s * (u * Dinv)[:, None]
@@ -344,20 +347,20 @@ def push(plan: Plan, prob: Problem, fac: Factor, p: Force, tau, l) -> Pushed:
     p0 = p0 + at(p, root)
     if lanes:
         l0 = l0 + at(l, root)
-        if soft:
-            p0, l0, before0 = push_lanes(at(fac.lanes, root), p0, l0)
+        if inner:
+            p0, l0, before0 = push_lanes(inner, at(fac.lanes, root), p0, l0)
             before = before0 if before is None else jnp.concatenate([before, before0])
     return Pushed(u, before, p0, l0)
 
 
-def push_lanes(kept: Lanes, p: Force, l):
+def push_lanes(inner: list[int], kept: Lanes, p: Force, l):
     before = []
-    for j in range(l.shape[1]):
+    for k, j in enumerate(inner):
         lj = l[:, j]
         before.append(lj)
-        scaled = kept.inverse[:, j] * lj
-        p = p + jax.tree.map(lambda x, j=j: x[:, j], kept.K) * scaled
-        l = l - kept.L[:, j] * scaled[:, None]
+        scaled = kept.inverse[:, k] * lj
+        p = p + jax.tree.map(lambda x, k=k: x[:, k], kept.K) * scaled
+        l = l - kept.L[:, k] * scaled[:, None]
     return p, l, jnp.stack(before, 1)
 
 
@@ -374,7 +377,7 @@ def world_rows(fac: Factor, pushed: Pushed, A0: Motion):
 def pull(plan: Plan, prob: Problem, fac: Factor, pushed: Pushed, A0: Motion, z):
     """Outward: accelerations of positions and joints, and z of every row; z: (lanes, B) at the world."""
     NS, lanes = plan.support.size, plan.lanes
-    soft = fac.lanes is not None
+    inner = plan.inner if fac.lanes is not None else []
     if z is not None:
         free = solve_roots(prob.armature0[:, :, None], _wide(fac.root), fac.K0)
         A0 = A0 - jax.tree.map(lambda x: jnp.sum(x * z[None], 1), free)
@@ -384,8 +387,8 @@ def pull(plan: Plan, prob: Problem, fac: Factor, pushed: Pushed, A0: Motion, z):
     if lanes:
         z0 = jnp.zeros((A0.ang.x.shape[0], lanes) + A0.ang.x.shape[1:], A0.ang.x.dtype)
         z0 = z0 if z is None else z0 + z[None]
-        if soft:
-            z0 = pull_lanes(at(fac.lanes, root), pushed.l[NS:], A0, z0)
+        if inner:
+            z0 = pull_lanes(inner, at(fac.lanes, root), pushed.l[NS:], A0, z0)
 
     def step(parent, xs):
         A, z, _ = parent
@@ -395,27 +398,26 @@ def pull(plan: Plan, prob: Problem, fac: Factor, pushed: Pushed, A0: Motion, z):
             u = u - jnp.sum(s * z, 1)
         a = u * Dinv - A.dot(G)
         A = A + S * a
-        if lanes and soft:
-            z = pull_lanes(kept, l, A, z)
+        if inner:
+            z = pull_lanes(inner, kept, l, A, z)
         return A, z, a
 
     start = (A0, z0, jnp.zeros_like(A0.ang.x))
     if not NS:
         return A0, None, z0
-    l = pushed.l[:NS] if lanes and soft else None
+    l = pushed.l[:NS] if inner else None
     xs = (prob.R, prob.r, prob.S, fac.G, fac.Dinv, fac.s, pushed.u, at(fac.lanes, own), l)
     A, zs, a = outward(plan.support, step, xs, start)
     return kin.join(A, A0), a, jnp.concatenate([zs, z0]) if lanes else None
 
 
-def pull_lanes(kept: Lanes, l, A: Motion, z):
+def pull_lanes(inner: list[int], kept: Lanes, l, A: Motion, z):
     """z of the rows that close at a link, once its acceleration is known."""
-    for j in reversed(range(z.shape[1])):
-        inverse = kept.inverse[:, j]
+    for k, j in reversed(list(enumerate(inner))):
+        inverse = kept.inverse[:, k]
         closes = inverse > 0
-        others = jnp.sum(kept.L[:, j] * z, 1) - kept.L[:, j, j] * z[:, j]
-        k = jax.tree.map(lambda x, j=j: x[:, j], kept.K)
-        new = inverse * (A.dot(k) + l[:, j] - others)
+        others = jnp.sum(kept.L[:, k] * z, 1) - kept.L[:, k, j] * z[:, j]
+        new = inverse * (A.dot(jax.tree.map(lambda x, k=k: x[:, k], kept.K)) + l[:, k] - others)
         z = jnp.concatenate([z[:, :j], jnp.where(closes, new, z[:, j])[:, None], z[:, j + 1 :]], 1)
     return z
 

@@ -44,6 +44,13 @@ class Plan:
     lane: np.ndarray  # (m,) lane of every open row, 0 for closed ones
     closing: np.ndarray  # (m,) position where it closes
 
+    @property
+    def inner(self) -> list[int]:
+        """Lanes in which some row closes at a link or a free root, before the world."""
+        inside = self.close.copy()
+        inside[self.support.size] = False
+        return np.flatnonzero(inside.any(0)).tolist()
+
 
 @lru_cache(maxsize=512)
 def plan_of(t: Topology, entries: tuple[Entry, ...], late: bool = False) -> Plan:
