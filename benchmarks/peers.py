@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks import contacts
 from benchmarks.layout import Layout
 from benchmarks.robots import Robot, States
 
@@ -39,6 +40,9 @@ class Pinocchio:
         """One state after another, on one core; of Jacobians nothing is kept, which spares it memory."""
         model, data = self.model, self.data
         rows = list(zip(*self.layout.inputs(task.split()[-1], states, scalar_last=True), strict=True))
+        if contacts.is_constrained(task):
+            solve = contacts.pinocchio(self.pin, model, self.robot.name, task)
+            return lambda: [solve(*row) for row in rows]
         if task in self.jacobians:
             call = self.jacobians[task]
             return lambda: deque((call(model, data, *row) for row in rows), maxlen=1)
@@ -72,6 +76,11 @@ class Pinocchio:
 
 def mujoco_model(robot: Robot):
     """The robot as MuJoCo compiles it: free base, inertias as written, Euler, no constraints, no contacts."""
+    return mujoco_spec(robot).compile()
+
+
+def mujoco_spec(robot: Robot):
+    """The same before it is compiled."""
     import mujoco
 
     spec = mujoco.MjSpec.from_string(robot.urdf)
@@ -85,7 +94,7 @@ def mujoco_model(robot: Robot):
     bit = mujoco.mjtDisableBit
     off = bit.mjDSBL_CONSTRAINT | bit.mjDSBL_CONTACT | bit.mjDSBL_EULERDAMP | bit.mjDSBL_AUTORESET
     spec.option.disableflags |= off
-    return spec.compile()
+    return spec
 
 
 class Mujoco:
@@ -178,6 +187,10 @@ class Mjx:
 
             return jax.lax.scan(once, (q, v), length=steps)[0]
 
+        if contacts.is_constrained(task):
+            held = contacts.mujoco_model(mujoco_spec(self.robot), self.robot.name, task)
+            model, blank = mjx.put_model(held), mjx.make_data(held)
+            return forward_dynamics
         return {"forward_dynamics": forward_dynamics, "step": step}[task]
 
     def inputs(self, task: str, states: States):
@@ -251,6 +264,9 @@ def our_function(system, task: str, steps: int = 1) -> Callable:
     import jax
 
     import jaxrbd as rbd
+
+    if contacts.is_constrained(task):
+        return contacts.ours(system, task)
 
     def step(q, v, tau):
         integrator = rbd.SemiImplicitEuler(dt=TIMESTEP)

@@ -101,7 +101,7 @@ def as_constraints(constraints) -> Constraints:
     """One set from a set or a sequence of sets."""
     if isinstance(constraints, Constraints):
         return constraints
-    if isinstance(constraints, Sequence):
+    if isinstance(constraints, Sequence) and not isinstance(constraints, str):
         return combine(*constraints)
     raise ArgumentError(
         f"constraints is {type(constraints).__name__}, expected Constraints or a list of them: "

@@ -1,4 +1,4 @@
-"""Back onto the constraints:  q with phi(q) = 0, then v with J(q) v = 0, by the shortest way in the mass metric.
+"""Back onto the constraints: q with phi(q) = 0, then v with J(q) v = 0, the shortest way in the mass metric.
 
 Each Newton iteration moves q by dq = -M^-1 Jᵀ (J M^-1 Jᵀ)⁺ phi(q), which is constrained dynamics without
 gravity, at rest, with a* = -phi; the velocities change once, by the same problem with a* = -J v. So every

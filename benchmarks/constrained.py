@@ -1,0 +1,134 @@
+"""Constrained dynamics beside Pinocchio and MJX:  python -m benchmarks.constrained [--quick | --check].
+
+Prints and stores rows {case, metric, ours, peer, peer_name, ratio}; ratio > 1 means that we are better. Every
+solver makes three proximal iterations. Pinocchio runs `constraintDynamics` (mu = 1e-6, at most three
+iterations) in a process per core; MJX solves the same constraints as equalities, with one Newton
+iteration. At the end a table like [CABA] Table II: times relative to ProxLTL, ours and the paper's. Nothing
+else should run meanwhile.
+"""
+
+import sys
+
+import numpy as np
+
+from benchmarks import contacts, report
+from benchmarks.gradients import OURS64
+from benchmarks.harness import Arena, Entry
+from benchmarks.speed import MJX, OURS, PINOCCHIO
+
+PUBLISHED = {  # [CABA] Table II, µs: cABA, PV, LTLs, LTL
+    ("solo12", "F3x2"): (1.81, 2.11, 2.06, 3.08),
+    ("solo12", "F3x4"): (2.25, 2.84, 2.27, 4.06),
+    ("talos_full_v2", "F6x2"): (5.02, 6.27, 7.14, 10.2),
+    ("talos_full_v2", "F6x2H6x2"): (6.21, 8.84, 7.57, 14.5),
+}
+MJX_BATCH = 1024
+MAIN = {"solo12": "F3x4", "talos_full_v2": "F6x2"}
+PINOCCHIO_AIM, MJX_AIM, VJP_AIM = 1.0, 5.0, 0.2
+
+
+def race(
+    arena: Arena, found: report.Rows, robot: str, case: str, batch: int, quick: bool
+) -> dict[str, float]:
+    """All solvers and peers on one case; seconds per state of every solver."""
+    task = {s: f"constrained:{s}:{case}" for s in contacts.SOLVERS}
+    first = task["ConstrainedABA"]
+    entries = [Entry(OURS, t, batch) for t in task.values()]
+    entries.append(Entry(PINOCCHIO[1], first, batch))
+    if case == MAIN[robot] and not quick:
+        entries += [Entry(OURS64, first, batch), Entry(OURS, f"vjp {first}", batch)]
+        entries += [Entry(peer, first, MJX_BATCH) for peer in MJX]
+    results = {(r.contender, r.task): r.seconds for r in arena.race(entries, robot)}
+    seconds = {s: results[OURS, t] for s, t in task.items() if (OURS, t) in results}
+    if not seconds:
+        return {}
+    best = min(seconds, key=lambda s: seconds[s])
+    name = f"constrained dynamics {robot} {case}"
+    aims = (PINOCCHIO_AIM,) if case == MAIN[robot] else ()
+    if (PINOCCHIO[1], first) in results:
+        peer = 1 / results[PINOCCHIO[1], first]
+        found.add(f"{name} {best}", "states/s", 1 / seconds[best], peer, PINOCCHIO[1].label, aims=aims)
+        if (OURS64, first) in results:
+            ours = 1 / results[OURS64, first]
+            found.add(f"{name} ConstrainedABA float64", "states/s", ours, peer, PINOCCHIO[1].label)
+    mjx = [(results[p, first], p.label) for p in MJX if (p, first) in results]
+    if mjx:
+        peer, label = min(mjx)
+        found.add(f"{name} {best}", "states/s", 1 / seconds[best], 1 / peer, label, aims=(MJX_AIM,))
+    vjp = results.get((OURS, f"vjp {first}"))
+    if vjp is not None:
+        forward = 1 / seconds["ConstrainedABA"]
+        found.add(f"vjp {name}", "states/s", 1 / vjp, forward, "our forward solve", aims=(VJP_AIM,))
+    if {"ProxLTL", "ConstrainedABA"} <= set(seconds):
+        ours, peer = 1 / seconds["ConstrainedABA"], 1 / seconds["ProxLTL"]
+        found.add(f"{name} ConstrainedABA", "states/s", ours, peer, "our ProxLTL")
+    return seconds
+
+
+def table(times: dict[tuple[str, str], dict[str, float]]):
+    """Times of the solvers relative to ProxLTL: ours, and in brackets those of the paper."""
+    print(f"\n{'time / ProxLTL (ours, [CABA] Table II)':44}" + "".join(f"{s:>22}" for s in contacts.SOLVERS))
+    for key, seconds in times.items():
+        cells = []
+        for solver, published in zip(contacts.SOLVERS, PUBLISHED[key]):
+            mine = seconds.get(solver, np.nan) / seconds.get("ProxLTL", np.nan)
+            cells.append(f"{mine:13.2f}   ({published / PUBLISHED[key][-1]:.2f})")
+        print(f"{' '.join(key):44}" + "".join(f"{c:>22}" for c in cells))
+
+
+def check(robots) -> bool:
+    """Our solvers in float64 and Pinocchio agree; velocities obey the constraints, so conventions do too."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    from benchmarks.peers import Ours, Pinocchio
+    from benchmarks.robots import Robot, States, find_urdf, random_states
+
+    good = True
+    for name in robots:
+        robot = Robot.read(find_urdf(name))
+        states = random_states(robot, 8)
+        still = States(states.q, np.zeros_like(states.v), states.a, states.tau)
+        mine, peer = Ours(robot), Pinocchio(robot)
+        system = mine.system.astype("float64")
+        for case in contacts.CASES[name]:
+            reference = np.array(peer.loop(f"constrained:ConstrainedABA:{case}", still)())
+            reference = peer.layout.back("forward_dynamics", still, reference)
+            for solver in contacts.SOLVERS:
+                f = contacts.ours(system, f"constrained:{solver}:{case}")
+                ours = jax.jit(jax.vmap(f))(*mine.inputs("forward_dynamics", still))
+                ours = mine.layout.back("forward_dynamics", still, np.asarray(ours))
+                error = np.abs(ours - reference).max() / np.abs(reference).max()
+                good &= bool(error < 1e-6)
+                print(f"{name} {case} {solver}: {error:.1e}", flush=True)
+    return good
+
+
+def main(arguments=None) -> int:
+    chosen = report.options(
+        "constrained",
+        __doc__,
+        ("all",),
+        quick="the main cases, without MJX",
+        check="compare our solvers with Pinocchio's",
+        plot="nothing yet",
+        arguments=arguments,
+    )
+    if chosen.check:
+        return 0 if check(chosen.robots) else 1
+    found, times = report.Rows(), {}
+    found.introduce()
+    with report.arena(chosen) as arena:
+        arena.start([OURS, PINOCCHIO[1], *([] if chosen.quick else [OURS64, *MJX])])
+        for robot in chosen.robots:
+            for case in [MAIN[robot]] if chosen.quick else contacts.CASES[robot]:
+                seconds = race(arena, found, robot, case, chosen.batch, chosen.quick)
+                if seconds:
+                    times[robot, case] = seconds
+        table(times)
+        found.finish(arena, chosen.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

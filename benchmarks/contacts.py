@@ -1,0 +1,82 @@
+"""Constrained forward dynamics as tasks: "constrained:SOLVER:CASE", for every contender that has it.
+
+Cases are named as in [CABA]: F feet, H hands; 3 rows hold a point, 6 a whole link; x2 means two of them.
+"""
+
+from collections.abc import Callable
+
+_SOLO = ("FL_FOOT", "HR_FOOT", "FR_FOOT", "HL_FOOT")
+_FEET, _HANDS = ("leg_left_6_link", "leg_right_6_link"), ("arm_left_7_link", "arm_right_7_link")
+CASES = {
+    "solo12": {"F3x2": [(3, f) for f in _SOLO[:2]], "F3x4": [(3, f) for f in _SOLO]},
+    "talos_full_v2": {
+        "F6x2": [(6, f) for f in _FEET],
+        "F6x2H6x2": [(6, f) for f in (*_FEET, *_HANDS)],
+    },
+}
+SOLVERS = ("ConstrainedABA", "ProxPV", "ProxLTLs", "ProxLTL")
+ITERATIONS = 3
+
+
+def is_constrained(task: str) -> bool:
+    return task.startswith("constrained:")
+
+
+def contacts_of(robot: str, task: str) -> list[tuple[int, str]]:
+    return CASES[robot][task.split(":")[2]]
+
+
+def ours(system, task: str) -> Callable:
+    """Accelerations under the case's constraints by one of our solvers, three iterations."""
+    import jaxrbd as rbd
+
+    name = task.split(":")[1]
+    solver = getattr(rbd, name)(iterations=ITERATIONS)
+    make = {3: rbd.constraints.connect, 6: rbd.constraints.weld}
+    held = rbd.constraints.combine(*(make[n](system, f) for n, f in contacts_of(system.name, task)))
+    return lambda q, v, tau: rbd.constrained_dynamics(system, q, v, tau, held, solver).value.a
+
+
+def pinocchio(pin, model, robot: str, task: str) -> Callable:
+    """constraintDynamics with [PROX]'s settings: mu = 1e-6, at most three iterations."""
+    kinds = {3: pin.ContactType.CONTACT_3D, 6: pin.ContactType.CONTACT_6D}
+    held = pin.StdVec_RigidConstraintModel()
+    for rows, name in contacts_of(robot, task):
+        frame = model.frames[model.getFrameId(name, pin.FrameType.BODY)]
+        held.append(
+            pin.RigidConstraintModel(kinds[rows], model, frame.parentJoint, frame.placement, pin.LOCAL)
+        )
+    datas, data = pin.StdVec_RigidConstraintData(), model.createData()
+    for constraint in held:
+        datas.append(constraint.createData())
+    pin.initConstraintDynamics(model, data, held, datas)
+    settings = pin.ProximalSettings(1e-16, 1e-6, ITERATIONS)
+    return lambda q, v, tau: pin.constraintDynamics(model, data, q, v, tau, held, datas, settings)
+
+
+def mujoco_model(spec, robot: str, task: str):
+    """A MuJoCo model with the case's constraints as equalities with the world.
+
+    One Newton iteration, which is all that equalities need: the fastest settings that solve them.
+    """
+    import mujoco
+
+    for k, (rows, name) in enumerate(contacts_of(robot, task)):
+        equality = spec.add_equality()
+        equality.name = f"held{k}"
+        equality.type = mujoco.mjtEq.mjEQ_CONNECT if rows == 3 else mujoco.mjtEq.mjEQ_WELD
+        equality.objtype = mujoco.mjtObj.mjOBJ_BODY
+        equality.name1, equality.name2 = moving_body(spec, name), "world"
+    bit = mujoco.mjtDisableBit
+    spec.option.disableflags = bit.mjDSBL_CONTACT | bit.mjDSBL_EULERDAMP | bit.mjDSBL_AUTORESET
+    spec.option.solver = mujoco.mjtSolver.mjSOL_NEWTON
+    spec.option.iterations, spec.option.ls_iterations = 1, 4
+    return spec.compile()
+
+
+def moving_body(spec, name: str) -> str:
+    """The body with a joint that carries a link, which MuJoCo may have merged into it."""
+    body = spec.body(name)
+    while body is not None and not list(body.joints):
+        body = body.parent
+    return body.name
