@@ -156,7 +156,7 @@ def pvr(task: Task, augment: bool = False):
 
 
 def from_base(task: Task, augment: bool):
-    """L_1, K_1 (m, 6 free roots, B) and the inverse of H_1: J M^-1 Jᵀ = L_1 + K_1 H_1^-1 K_1ᵀ ([CABA] Eq. 41)."""
+    """L_1, K_1 (m, 6 free, B), H_1^-1 (free, 6, 6, B): J M^-1 Jᵀ = L_1 + K_1 H_1^-1 K_1ᵀ ([CABA] Eq. 41)."""
     t, entries, m = task.sys.topology, task.con.entries, task.con.rows
     plan, meeting = plan_of(t, entries), prop.meeting_of(t, entries, base=True)
     prob, x = articulated_problem(task, plan)
@@ -166,7 +166,7 @@ def from_base(task: Task, augment: bool):
     inverse = prop.root_inverses(prob, carried.root)
     P, own = prop.station_propagators(meeting, carried)
     K = prop.branch_wrenches(meeting, carried, P, K)
-    omega = prop.branch_inverses(meeting, P, own, jnp.zeros_like(inverse))
+    omega = prop.branch_inverses(meeting, P, own, inverse)
     L1 = prop.assemble(m, meeting, jnp.concatenate([omega, own]), K, carried)
     # columns of K_1: six numbers of every free root; a row touches those of its own roots
     free = inverse.shape[0] - 1

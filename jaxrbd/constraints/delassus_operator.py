@@ -57,7 +57,7 @@ class DelassusOperator:
         return self.form.rows, self.form.rows
 
     def apply(self, x):
-        """J M^-1 Jᵀ x: accelerations of the rows under the forces x, (m,). One sweep in, one out: O(n + m)."""
+        """J M^-1 Jᵀ x: accelerations of the rows under forces x, (m,). One sweep in, one out: O(n + m)."""
         return _apply(self.form, self.numbers, self._rows(x))
 
     def solve(self, x, refinements: int = 1):

@@ -1,9 +1,10 @@
 """Sparse factorisation of the KKT matrix, rows first and freedoms last ([PROX], the Cholesky pages).
 
-    K = [[-1/mu, J], [Jᵀ, M]] = Lᵀ D L,      K^-1 = [[-Lambda, Lambda J M^-1], [.., M^-1 - M^-1 Jᵀ Lambda J M^-1]]
+    K = [[-1/mu, J], [Jᵀ, M]] = Lᵀ D L,
+    K^-1 = [[-Lambda, Lambda J M^-1], [.., M^-1 - M^-1 Jᵀ Lambda J M^-1]],   Lambda = (J M^-1 Jᵀ + 1/mu)^-1.
 
-with Lambda = (J M^-1 Jᵀ + 1/mu)^-1. Freedoms are eliminated from the leaves to the root, then the rows, so that
-the factor of M stands in the lower right corner of L and that of -(J M^-1 Jᵀ + 1/mu) in the upper left.
+Freedoms are eliminated from the leaves to the root, then the rows, so that the factor of M stands in the
+lower right corner of L and that of -(J M^-1 Jᵀ + 1/mu) in the upper left.
 """
 
 from __future__ import annotations

@@ -141,8 +141,12 @@ def meeting_of(t: Topology, entries: tuple[Entry, ...], every: bool = False, bas
                 c, i, j = above[c], 1, 1
                 if c == NS or (base and c > NS):
                     continue
-            needed[a], needed[b] = max(needed[a], i), max(needed[b], j)
-            terms.append((both, a != b, (a, i, b, j, slot[c])))
+            ends = [(i, j, c)]
+            if c < NS and not every and not base and way[-1] > NS:  # what the free root adds, apart
+                ends.append((len(way) - 1, len(ways[b]) - 1, way[-1]))
+            for i, j, c in ends:
+                needed[a], needed[b] = max(needed[a], i), max(needed[b], j)
+                terms.append((both, a != b, (a, i, b, j, slot[c])))
     if base:
         needed = np.array([len(w) - 1 if w[-1] > NS else n for w, n in zip(ways, needed)], int)
     T = int(needed.max(initial=0))
@@ -270,14 +274,19 @@ def station_propagators(meeting: Meeting, carried: Carried):
 
 
 def branch_inverses(meeting: Meeting, P, own, omega0):
-    """Omega of stations, (stations + roots, 21, B): [CABA] Algorithm 5 line 13; `own`: to the next station."""
+    """Omega of stations and roots, (stations + roots, 21, B): [CABA] Algorithm 5 line 13.
+
+    `own`: up to the next station. What a free root's own motion adds to the others is left to `assemble`,
+    since in the sum small numbers would drown (four digits on a humanoid at mu = 1e6).
+    """
 
     def step(above, x):
         P, own = x
         W = jnp.sum(rows(above, FULL, 1)[:, :, :, None] * P[:, None], 2)
         return own + jnp.sum(rows(P, UPPER[0], 2) * rows(W, UPPER[1], 2), 1)
 
-    return jnp.concatenate([outward(meeting.stations, step, (P, own), omega0), omega0])
+    still = jnp.zeros_like(omega0)
+    return jnp.concatenate([outward(meeting.stations, step, (P, own), still), omega0])
 
 
 def branch_wrenches(meeting: Meeting, carried: Carried, P, K):
