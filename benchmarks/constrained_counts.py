@@ -1,4 +1,4 @@
-"""Operations of constrained dynamics and of damped Delassus inverses: [CABA] Figures 1, 3 and 5 from our code.
+"""Operations of constrained dynamics and damped Delassus inverses: [CABA] Figures 1, 3 and 5 from our code.
 
     python -m benchmarks.constrained_counts [--quick] [--out DIRECTORY] [--json FILE]
 

@@ -1,8 +1,9 @@
 """Arithmetic operations of a function, counted in its jaxpr.
 
-Additions, multiplications, divisions, roots, trigonometric functions and so on count once per number that they
-give; comparisons, selections and moving data are free. A scan counts as often as it runs. Code whose result
-nobody uses does not count. Kernels are counted by the code behind them (`Kernel.f`), batch last with batch 1.
+Additions, multiplications, divisions, roots, trigonometric functions and so on count once per number that
+they give; comparisons, selections and moving data are free. A scan counts as often as it runs. Code whose
+result nobody uses does not count. Kernels are counted by the code behind them (`Kernel.f`), batch last with
+batch 1.
 """
 
 from __future__ import annotations

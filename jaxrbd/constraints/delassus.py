@@ -186,7 +186,9 @@ def caba(task: Task):
 
 def cabaf(task: Task):
     L1, K1, inverse = from_base(task, augment=True)
-    return by_inversion_lemma(task, L1 + _product(_times_roots(K1, inverse), K1))
+    i, j = np.triu_indices(task.con.rows)
+    coupled = jnp.sum(rows(_times_roots(K1, inverse), i) * rows(K1, j), 1)
+    return by_inversion_lemma(task, L1 + rows(coupled, prop.triangle(task.con.rows)))
 
 
 def by_inversion_lemma(task: Task, E):

@@ -159,7 +159,7 @@ def meeting_of(t: Topology, entries: tuple[Entry, ...], every: bool = False, bas
     moved: dict[tuple[int, int], int] = {}
     pairs, grams = [], []
     sums: list[list[int]] = [[] for _ in range(m * (m + 1) // 2)]
-    entry = lambda r, s: min(r, s) * m - min(r, s) * (min(r, s) + 1) // 2 + max(r, s)  # noqa: E731
+    entry = triangle(m)
     count = sum(isinstance(term[2], tuple) for term in terms)
     for both, other, term in terms:
         if isinstance(term, tuple):
@@ -169,7 +169,7 @@ def meeting_of(t: Topology, entries: tuple[Entry, ...], every: bool = False, bas
         else:
             place = count + len(grams)
             grams.append(term)
-        sums[entry(*both)] += [place] * (2 if other and both[0] == both[1] else 1)
+        sums[entry[both]] += [place] * (2 if other and both[0] == both[1] else 1)
     most = max([1] + [len(x) for x in sums])
     return Meeting(
         source=np.array(source, int),
@@ -388,8 +388,13 @@ def assemble(m: int, meeting: Meeting, omega, K, carried: Carried | None = None)
         parts.append(rows(carried.omega.reshape((-1,) + K.shape[2:]), meeting.grams))
     parts.append(jnp.zeros((1,) + K.shape[2:], K.dtype))
     upper = sum_rows(jnp.concatenate(parts), meeting.table)
+    return rows(upper, triangle(m))
+
+
+def triangle(m: int) -> np.ndarray:
+    """Where the entries of a symmetric matrix stand in its upper triangle, row after row: (m, m)."""
     i, j = np.minimum(*np.indices((m, m))), np.maximum(*np.indices((m, m)))
-    return rows(upper, i * m - i * (i + 1) // 2 + j)
+    return i * m - i * (i + 1) // 2 + j
 
 
 def _minus_both(omega: ArticulatedInertia, S: Motion, w: Motion) -> ArticulatedInertia:
