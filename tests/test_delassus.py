@@ -27,7 +27,7 @@ from jaxrbd.tree.batching import kernel
 
 STATES = 3
 # The aim is 1e-7 at mu = 1e6. Eq. 40 on augmented inertias misses it on the binary tree, whose links weigh
-# 0.6 kg: 5e-7 to 5e-6 measured, depending on the states. pvf, without augmentation, is held to 1e-7 there too.
+# 0.6 kg: 5e-7 to 5e-6 measured, depending on the states. pvf does not augment and is held to 1e-7.
 TREE_AT_1e6 = 1e-5
 SOLE = [(0.1, 0.05, 0), (0.1, -0.05, 0), (-0.1, 0.05, 0), (-0.1, -0.05, 0)]
 
