@@ -14,6 +14,8 @@ from jaxrbd.constraints.data import (
     velocity_rows,
     weld,
 )
+from jaxrbd.constraints.delassus import delassus_inverse, delassus_matrix
+from jaxrbd.constraints.delassus_operator import DelassusOperator, delassus_operator
 from jaxrbd.constraints.jacobian import (
     constraint_acceleration,
     constraint_error,
@@ -21,6 +23,7 @@ from jaxrbd.constraints.jacobian import (
     constraint_target,
     constraint_velocity,
 )
+from jaxrbd.constraints.kkt import KKTFactor, kkt_factor
 from jaxrbd.constraints.projection import Projected, Projection, ProjectionStats, project
 from jaxrbd.constraints.solvers import (
     Classic,

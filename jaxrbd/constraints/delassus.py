@@ -1,0 +1,304 @@
+"""The Delassus matrix J M^-1 Jᵀ and its damped inverse, by the algorithms that [CABA] compares.
+
+Also known as the inverse operational-space inertia: the accelerations of the rows per force along the rows.
+`mu` is a penalty as in [CABA] (Pinocchio's mu is its inverse); row r is damped by 1 / (mu weight_r).
+Rows between two bodies and rows on joints are taken by every algorithm: as two half rows, see `propagators`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.constraints import articulated as art
+from jaxrbd.constraints import propagators as prop
+from jaxrbd.constraints import sparse
+from jaxrbd.constraints.data import Constraints, as_constraints
+from jaxrbd.constraints.methods import Task, gram, link_inertias, mass_pattern, matrices, no_forces
+from jaxrbd.constraints.plan import Plan, plan_of
+from jaxrbd.constraints.rows import table_of
+from jaxrbd.constraints.solvers import check_constraints, linear_task
+from jaxrbd.errors import ArgumentError
+from jaxrbd.model.system import System
+from jaxrbd.tree.arguments import arguments, require_mass
+from jaxrbd.tree.batching import kernel
+from jaxrbd.tree.sweep import rows
+
+
+def delassus_matrix(sys: System, constraints, q, algorithm: str = "pv"):
+    """J M^-1 Jᵀ, (m, m), for rows J and mass matrix M at the configuration q.
+
+    "ltl"   LTL-OSIM: branch-sparse factor of M ([PROX], [CABA] Eq. 13): O(n d² + m d² + m² n).
+    "pv"    PV-OSIM: what the world is left with in [CABA] Algorithm 4: O(n m²).
+    "efpa"  forces joint by joint, inverse inertias of all links ([CABA] I, extended force propagators):
+            O(n + m d + m²).
+    "pvr"   PV-OSIMr: propagators between branching links only, [CABA] Algorithm 5 without augmentation:
+            O(n + m²).
+    """
+    (q,) = arguments(sys, q=q)
+    con = _checked(sys, constraints, algorithm, MATRICES, "delassus_matrix")
+    return matrix_kernel(algorithm)(sys, con, q)
+
+
+def delassus_inverse(sys: System, constraints, q, mu, algorithm: str = "caba"):
+    """Lambda_mu = (J M^-1 Jᵀ + 1/mu)^-1, (m, m): the damped operational-space inertia.
+
+    "caba"   cABA-OSIM, [CABA] Algorithm 5: mu - mu J M_mu^-1 Jᵀ mu (Eq. 40) with inertias augmented by
+             their rows; O(n + m²). Rows between two bodies (or on joints) cannot be added to one body: they
+             stay out of M_mu and follow by a Schur complement, O(k³ + k m²) for k of them.
+    "cabaf"  cABA-OSIMf, [CABA] VI-B: the same with the base apart (Eq. 41), L_1 + K_1 H_1^-1 K_1ᵀ, where L_1
+             has one block per branch of the base.
+    "pvf"    PV-OSIMf: blocks of L_1 without augmentation factored one by one, the base by the matrix
+             inversion lemma: O(n + m² + sum of the blocks' sizes cubed).
+    "ltl", "pv", "efpa", "pvr"  Cholesky factor of `delassus_matrix`, damped: O(m³) more.
+
+    mu: a penalty; Eq. 40 is a difference of numbers of the size of mu, so "caba" and "cabaf" lose digits
+    as mu grows beyond the masses (float64, mu = 1e6: 1e-10 relative on a humanoid, 5e-6 on a tree of links of
+    0.6 kg; the others keep them).
+    """
+    (q,) = arguments(sys, q=q)
+    con = _checked(sys, constraints, algorithm, INVERSES, "delassus_inverse")
+    return inverse_kernel(algorithm)(sys, con, q, penalty(mu, "delassus_inverse", q.dtype))
+
+
+def penalty(mu, caller: str, dtype):
+    """mu as an array, positive as far as that can be known while tracing."""
+    if not isinstance(mu, jax.core.Tracer) and not (np.ndim(mu) == 0 and 0 < float(mu) < np.inf):
+        raise ArgumentError(
+            f"{caller}: mu is {mu!r}, expected a positive penalty such as 1e6 (the damping is 1/mu)."
+        )
+    return jnp.asarray(mu, dtype)
+
+
+def _checked(sys: System, constraints, algorithm, known, caller: str) -> Constraints:
+    if algorithm not in known:
+        names = ", ".join(repr(name) for name in known)
+        raise ArgumentError(f"{caller}: algorithm is {algorithm!r}, expected one of {names}.")
+    con = as_constraints(constraints)
+    require_mass(sys, caller)
+    check_constraints(sys, con)
+    return con
+
+
+@lru_cache(maxsize=64)
+def matrix_kernel(algorithm: str):
+    def run(sys: System, con: Constraints, q):
+        return MATRICES[algorithm](still_task(sys, con, q, jnp.ones((), q.dtype)))
+
+    return kernel(lambda sys, con, *_: (con.rows, con.rows))(run)
+
+
+@lru_cache(maxsize=64)
+def inverse_kernel(algorithm: str):
+    def run(sys: System, con: Constraints, q, mu):
+        return INVERSES[algorithm](still_task(sys, con, q, mu))
+
+    return kernel(lambda sys, con, *_: (con.rows, con.rows))(run)
+
+
+def still_task(sys: System, con: Constraints, q, mu) -> Task:
+    """The rows at rest and without forces."""
+    zero = lambda n: jnp.zeros((n,) + q.shape[-1:], q.dtype)  # noqa: E731
+    return linear_task(sys, con, q, zero(sys.topology.nv), zero(con.rows), mu)
+
+
+def articulated_problem(task: Task, plan: Plan) -> tuple[art.Problem, art.Acting]:
+    """Links that support rows, the others folded into them, and the rows."""
+    p, p0 = no_forces(task)
+    I, I0 = link_inertias(task.sys, task.moving.links)
+    prob, _ = art.links_problem(task.sys, plan, task.moving, I, I0, p, p0, task.tau)
+    mu = jnp.broadcast_to(task.mu, task.c.shape)
+    return prob, art.Acting(task.x.KA, task.x.KB, task.x.kappa, mu)
+
+
+# --- the Delassus matrix, (m, m, B) --------------------------------------------------------------------
+
+
+def ltl(task: Task):
+    M, J, _ = matrices(task)
+    pattern = sparse.pattern_of(mass_pattern(task.sys.topology))
+    H = sparse.factor(pattern, sparse.store(pattern, M))
+    Y = sparse.solve_transposed(pattern, H, jnp.swapaxes(J, 0, 1))
+    return gram(Y, 1 / sparse.diagonal(pattern, H))
+
+
+def pv(task: Task):
+    t, entries = task.sys.topology, task.con.entries
+    plan = plan_of(t, entries, late=True)
+    prob, x = articulated_problem(task, plan)
+    world = art.factor(plan, table_of(t, entries), prob, x, soft=False).world
+    return rows(rows(world, plan.lane), plan.lane, 1)
+
+
+def efpa(task: Task):
+    t, entries = task.sys.topology, task.con.entries
+    plan, meeting = plan_of(t, entries), prop.meeting_of(t, entries, every=True)
+    prob, x = articulated_problem(task, plan)
+    K = prop.half_rows(t, plan, table_of(t, entries), meeting, prob, x)
+    G, Dinv, root = prop.link_inertias(plan, prob)
+    omega = prop.link_inverses(plan, prob, G, Dinv, prop.root_inverses(prob, root))
+    return prop.assemble(task.con.rows, meeting, omega, prop.link_wrenches(meeting, prob, G, K))
+
+
+def pvr(task: Task, augment: bool = False):
+    t, entries = task.sys.topology, task.con.entries
+    plan, meeting = plan_of(t, entries), prop.meeting_of(t, entries)
+    prob, x = articulated_problem(task, plan)
+    K = prop.half_rows(t, plan, table_of(t, entries), meeting, prob, x)
+    prob = prop.augmented(plan, prob, x) if augment else prob
+    carried = prop.branch_propagators(plan, meeting, prob, K)
+    P, own = prop.station_propagators(meeting, carried)
+    omega = prop.branch_inverses(meeting, P, own, prop.root_inverses(prob, carried.root))
+    K = prop.branch_wrenches(meeting, carried, P, K)
+    return prop.assemble(task.con.rows, meeting, jnp.concatenate([omega, own]), K, carried)
+
+
+def from_base(task: Task, augment: bool):
+    """L_1, K_1 (m, 6 free, B), H_1^-1 (free, 6, 6, B): J M^-1 Jᵀ = L_1 + K_1 H_1^-1 K_1ᵀ ([CABA] Eq. 41)."""
+    t, entries, m = task.sys.topology, task.con.entries, task.con.rows
+    plan, meeting = plan_of(t, entries), prop.meeting_of(t, entries, base=True)
+    prob, x = articulated_problem(task, plan)
+    K = prop.half_rows(t, plan, table_of(t, entries), meeting, prob, x)
+    prob = prop.augmented(plan, prob, x) if augment else prob
+    carried = prop.branch_propagators(plan, meeting, prob, K)
+    inverse = prop.root_inverses(prob, carried.root)
+    P, own = prop.station_propagators(meeting, carried)
+    K = prop.branch_wrenches(meeting, carried, P, K)
+    omega = prop.branch_inverses(meeting, P, own, inverse)
+    L1 = prop.assemble(m, meeting, jnp.concatenate([omega, own]), K, carried)
+    # columns of K_1: six numbers of every free root; a row touches those of its own roots
+    free = inverse.shape[0] - 1
+    at = np.flatnonzero(meeting.root > 0)
+    owner = meeting.row[at] * free + meeting.root[at] - 1
+    K1 = prop.sum_by_row(rows(K, meeting.at_root[at]), owner, m * free)
+    K1 = K1.reshape((m, 6 * free) + K1.shape[2:])
+    return L1, K1, rows(inverse[1:], prop.FULL, 1)
+
+
+# --- damped inverses -----------------------------------------------------------------------------------
+
+
+def caba(task: Task):
+    return by_inversion_lemma(task, pvr(task, augment=True))
+
+
+def cabaf(task: Task):
+    L1, K1, inverse = from_base(task, augment=True)
+    i, j = np.triu_indices(task.con.rows)
+    coupled = jnp.sum(rows(_times_roots(K1, inverse), i) * rows(K1, j), 1)
+    return by_inversion_lemma(task, L1 + rows(coupled, prop.triangle(task.con.rows)))
+
+
+def by_inversion_lemma(task: Task, E):
+    """Lambda_mu from E = J M_mu^-1 Jᵀ, where M_mu holds the rows of one body, c, but not the others, o.
+
+    Lambda_cc = mu - mu E_cc mu ([CABA] Eq. 40), S = E_oo + 1/mu, and with B = mu E_co:
+    Lambda = [[Lambda_cc + B S^-1 Bᵀ, -B S^-1], [-S^-1 Bᵀ, S^-1]].
+    """
+    closed = plan_of(task.sys.topology, task.con.entries).closed
+    mu, m = jnp.broadcast_to(task.mu, task.c.shape), len(closed)
+    if closed.all():
+        return _diagonal(mu) - mu[:, None] * E * mu[None]
+    c, o = np.flatnonzero(closed), np.flatnonzero(~closed)
+    block = lambda i, j: rows(rows(E, i), j, 1)  # noqa: E731
+    mu_c = rows(mu, c)
+    Sinv = spd_inverse(block(o, o) + _diagonal(1 / rows(mu, o)))
+    B = mu_c[:, None] * block(c, o)
+    BS = _product(B, Sinv)
+    top = _diagonal(mu_c) - mu_c[:, None] * block(c, c) * mu_c[None] + _product(BS, B)
+    whole = jnp.concatenate(
+        [jnp.concatenate([top, -BS], 1), jnp.concatenate([-jnp.swapaxes(BS, 0, 1), Sinv], 1)]
+    )
+    back = np.argsort(np.concatenate([c, o]))
+    return rows(rows(whole, back), back, 1).reshape((m, m) + E.shape[2:])
+
+
+def pvf(task: Task):
+    L1, K1, inverse = from_base(task, augment=False)
+    m, mu = task.con.rows, jnp.broadcast_to(task.mu, task.c.shape)
+    L1 = L1 + _diagonal(1 / mu)
+    blocks = base_blocks(task.sys, task.con)
+    order = np.argsort(np.concatenate(blocks))
+    sizes = [len(b) for b in blocks]
+    parts = [spd_inverse(rows(rows(L1, b), b, 1)) for b in blocks]
+    place = np.cumsum([0, *sizes])
+    widen = lambda x, k: jnp.pad(x, ((0, 0), (int(place[k]), int(m - place[k + 1])), (0, 0)))  # noqa: E731
+    L1inv = jnp.concatenate([widen(x, k) for k, x in enumerate(parts)])
+    L1inv = rows(rows(L1inv, order), order, 1)
+    if not K1.shape[1]:
+        return L1inv
+    # (L1 + K1 H1^-1 K1ᵀ)^-1 = L1^-1 - Y (H1 + K1ᵀ Y)^-1 Yᵀ, with Y = L1^-1 K1 block by block
+    halves = [_product(x, jnp.swapaxes(rows(K1, b), 0, 1)) for x, b in zip(parts, blocks)]
+    Y = rows(jnp.concatenate(halves), order)
+    inner = spd_inverse_of_roots(inverse) + _product(jnp.swapaxes(K1, 0, 1), jnp.swapaxes(Y, 0, 1))
+    return L1inv - _product(_product(Y, spd_inverse(inner)), Y)
+
+
+def spd_inverse_of_roots(inverse):
+    """H_1 again, block-diagonal (6 free, 6 free, B), from the inverses of its blocks."""
+    free, batch = inverse.shape[0], inverse.shape[-1]
+    H = jnp.linalg.inv(jnp.moveaxis(inverse, -1, 1))
+    eye = jnp.asarray(np.eye(free), H.dtype)
+    whole = eye[:, None, :, None, None] * jnp.moveaxis(H, 1, -1)[:, :, None]
+    return whole.reshape((6 * free, 6 * free, batch))
+
+
+def base_blocks(sys: System, con: Constraints) -> list[np.ndarray]:
+    """Rows grouped by the branches of the roots that they act on; loops join branches."""
+    plan = plan_of(sys.topology, con.entries)
+    table = table_of(sys.topology, con.entries)
+    NS, m = plan.support.size, con.rows
+    touched: list[set] = [set() for _ in range(m)]
+    acts = [*enumerate(plan.position_a), *enumerate(plan.position_b)]
+    acts += list(zip(table.joint_rows, plan.dof_position))
+    for r, p in acts:
+        while p < NS and plan.support.parent[p] < NS:
+            p = plan.support.parent[p]
+        if p < NS:
+            touched[int(r)].add(int(p))
+    groups: list[tuple[set, list]] = []
+    for r in range(m):
+        same = [g for g in groups if g[0] & touched[r]]
+        groups = [g for g in groups if not (g[0] & touched[r])]
+        branches = set().union(touched[r], *(g[0] for g in same))
+        groups.append((branches, sorted([r, *(k for g in same for k in g[1])])))
+    return [np.array(found, int) for _, found in groups]
+
+
+def by_cholesky(matrix):
+    def run(task: Task):
+        return spd_inverse(matrix(task) + _diagonal(1 / jnp.broadcast_to(task.mu, task.c.shape)))
+
+    return run
+
+
+def spd_inverse(A):
+    """Inverse of symmetric positive definite matrices (n, n, B)."""
+    chol = jax.scipy.linalg.cho_factor(jnp.moveaxis(A, -1, 0), lower=True)
+    eye = jnp.broadcast_to(jnp.eye(A.shape[0], dtype=A.dtype), A.shape[-1:] + A.shape[:2])
+    return jnp.moveaxis(jax.scipy.linalg.cho_solve(chol, eye), 0, -1)
+
+
+def _diagonal(x):
+    return jnp.asarray(np.eye(x.shape[0])[:, :, None], x.dtype) * x[:, None]
+
+
+def _product(X, Y):
+    """X Yᵀ for (k, n, B) and (m, n, B): column after column, each an outer product."""
+    zero = jnp.zeros((X.shape[0], Y.shape[0]) + X.shape[2:], X.dtype)
+    step = lambda G, x: (G + x[0][:, None] * x[1][None], None)  # noqa: E731
+    return jax.lax.scan(step, zero, (jnp.swapaxes(X, 0, 1), jnp.swapaxes(Y, 0, 1)))[0]
+
+
+def _times_roots(K1, inverse):
+    """K_1 H_1^-1, root by root."""
+    m, free = K1.shape[0], inverse.shape[0]
+    K = K1.reshape((m, free, 6) + K1.shape[2:])
+    return jnp.sum(K[:, :, :, None] * inverse[None], 2).reshape(K1.shape)
+
+
+MATRICES = {"ltl": ltl, "pv": pv, "efpa": efpa, "pvr": pvr}
+INVERSES = {"caba": caba, "cabaf": cabaf, "pvf": pvf} | {k: by_cholesky(f) for k, f in MATRICES.items()}

@@ -1,0 +1,180 @@
+"""J M^-1 Jᵀ without the matrix: products and damped solves in O(n + m), from articulated inertias."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.constraints import articulated as art
+from jaxrbd.constraints.data import Constraints, Entry, as_constraints
+from jaxrbd.constraints.delassus import articulated_problem, penalty, still_task
+from jaxrbd.constraints.plan import Plan, plan_of
+from jaxrbd.constraints.rows import table_of
+from jaxrbd.constraints.solvers import check_constraints
+from jaxrbd.errors import ArgumentError
+from jaxrbd.model.system import System, Topology, pytree, static
+from jaxrbd.tree.arguments import arguments, array, require_mass
+from jaxrbd.tree.batching import kernel
+from jaxrbd.tree.spatial import ZERO3, Force
+
+
+class Factors(NamedTuple):
+    """Links, rows, and the articulated inertias of M and of M + Jᵀ mu J."""
+
+    prob: art.Problem
+    x: art.Acting
+    plain: art.Factor
+    soft: art.Factor
+
+
+@pytree
+class Form:
+    """What is known of an operator before its numbers: it stands where kernels expect a System."""
+
+    topology: Topology = static()
+    entries: tuple[Entry, ...] = static()
+    dtype: np.dtype = static()
+
+    @property
+    def rows(self) -> int:
+        return sum(e.rows for e in self.entries)
+
+
+@pytree
+class DelassusOperator:
+    """J M^-1 Jᵀ at one configuration; made by `delassus_operator`. Batches like an array."""
+
+    form: Form
+    numbers: list[jax.Array]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.form.rows, self.form.rows
+
+    def apply(self, x):
+        """J M^-1 Jᵀ x: accelerations of the rows under forces x, (m,). One sweep in, one out: O(n + m)."""
+        return _apply(self.form, self.numbers, self._rows(x))
+
+    def solve(self, x, refinements: int = 1):
+        """(J M^-1 Jᵀ + 1/mu)^-1 x: [CABA] Eq. 40 as one iteration of `ConstrainedABA`, O(n + m).
+
+        Eq. 40 alone loses digits as mu grows; each refinement solves for what is missing.
+        """
+        if not isinstance(refinements, int) or refinements < 0:
+            raise ArgumentError(f"solve: refinements is {refinements!r}, expected 0, 1, 2, ...")
+        return _solver(refinements)(self.form, self.numbers, self._rows(x))
+
+    def _rows(self, x):
+        m = self.form.rows
+        return array("x", x, (m,), f"(m,) = ({m},)", self.form.dtype)
+
+
+def delassus_operator(sys: System, constraints, q, mu=1e6) -> DelassusOperator:
+    """J M^-1 Jᵀ and (J M^-1 Jᵀ + 1/mu)^-1 at q as functions, factored once: O(n + m).
+
+    [CABA] Algorithms 1 and 2 on rows at rest. mu is a penalty as in [CABA]; row r is damped by
+    1 / (mu weight_r). Rows between two bodies are kept open up to where they close (`articulated`).
+    """
+    (q,) = arguments(sys, q=q)
+    con = as_constraints(constraints)
+    require_mass(sys, "delassus_operator")
+    check_constraints(sys, con)
+    form = Form(sys.topology, con.entries, np.dtype(sys.dtype))
+    return DelassusOperator(form, _factors(sys, con, q, penalty(mu, "delassus_operator", q.dtype)))
+
+
+def make(sys: System, con: Constraints, q, mu) -> Factors:
+    t, entries = sys.topology, con.entries
+    plan, table = plan_of(t, entries), table_of(t, entries)
+    prob, x = articulated_problem(still_task(sys, con, q, mu), plan)
+    plain = art.factor(bare(plan), table, prob, x)
+    soft = art.factor(plan, table, prob, x)
+    return Factors(prob._replace(tau=None, p=None, tau0=None), x, plain, soft)
+
+
+def bare(plan: Plan) -> Plan:
+    """The same links without rows on them."""
+    return replace(plan, lanes=0, close=plan.close[:, :0], closed=np.zeros_like(plan.closed))
+
+
+_layouts: dict[tuple, tuple] = {}  # by form: (shapes of the numbers, tree, leaves that are no numbers)
+
+
+def _shapes(sys: System, con: Constraints, q, mu):
+    key = (sys.topology, con.entries, np.dtype(sys.dtype))
+    if key not in _layouts:
+        one = lambda x: jax.ShapeDtypeStruct(x.shape + (1,), x.dtype)  # noqa: E731
+        seen: list = []
+
+        def run(*args):
+            leaves, treedef = jax.tree.flatten(make(*args))
+            seen[:] = [treedef, [x if isinstance(x, int) else None for x in leaves]]
+            return [x for x in leaves if not isinstance(x, int)]
+
+        found = jax.eval_shape(run, *jax.tree.map(one, (sys, con, q, mu)))
+        _layouts[key] = ([x.shape[:-1] for x in found], *seen)
+    return _layouts[key][0]
+
+
+@kernel(_shapes)
+def _factors(sys: System, con: Constraints, q, mu):
+    return [x for x in jax.tree.leaves(make(sys, con, q, mu)) if not isinstance(x, int)]
+
+
+def _restored(form: Form, numbers) -> tuple[Plan, Any, Factors]:
+    _, treedef, constants = _layouts[form.topology, form.entries, form.dtype]
+    it = iter(numbers)
+    factors = jax.tree.unflatten(treedef, [next(it) if x is None else x for x in constants])
+    like = factors.prob.H.A.xx
+    zero = lambda n: jnp.zeros((n,) + like.shape[1:], like.dtype)  # noqa: E731
+    force = lambda n: jax.tree.map(lambda _: zero(n), Force(ZERO3, ZERO3))  # noqa: E731
+    plan = plan_of(form.topology, form.entries)
+    NS, nroots = plan.support.size, plan.support.nroots
+    prob = factors.prob._replace(p=force(NS + nroots), tau=zero(NS) if NS else None, tau0=force(nroots))
+    return plan, table_of(form.topology, form.entries), factors._replace(prob=prob)
+
+
+def product(plan: Plan, table, factors: Factors, lam):
+    """J M^-1 Jᵀ lam."""
+    prob, x, fac, _ = factors
+    nroots = plan.support.nroots
+    f, joints, roots = art.row_forces(plan, table, x, lam, nroots)
+    tau0 = prob.tau0
+    if roots is not None:
+        tau0 = Force(
+            tau0.ang._replace(**{k: roots[:, i] for i, k in enumerate("xyz")}),
+            tau0.lin._replace(**{k: roots[:, 3 + i] for i, k in enumerate("xyz")}),
+        )
+    p = jax.tree.map(jnp.negative, f)
+    pushed = art.push(bare(plan), prob, fac, p, prob.tau if joints is None else joints, None)
+    A0 = art.free_roots(prob, fac, pushed, tau0)
+    dA, a, _ = art.pull(bare(plan), prob, fac, pushed, A0, None)
+    return art.row_motion(plan, table, x, dA, a)
+
+
+@kernel(lambda form, *_: (form.rows,))
+def _apply(form: Form, numbers, x):
+    return product(*_restored(form, numbers), x)
+
+
+@lru_cache(maxsize=16)
+def _solver(refinements: int):
+    def run(form: Form, numbers, b):
+        plan, table, factors = _restored(form, numbers)
+        prob, x, _, fac = factors
+
+        def once(c):
+            start = art.start_iterations(plan, prob, c, jnp.zeros_like(c))
+            return art.iterate(plan, table, prob, fac, x, c, start).lam
+
+        lam = once(b)
+        for _ in range(refinements):
+            lam = lam + once(b - product(plan, table, factors, lam) - lam / x.mu)
+        return lam
+
+    return kernel(lambda form, *_: (form.rows,))(run)
