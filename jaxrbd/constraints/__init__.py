@@ -14,6 +14,8 @@ from jaxrbd.constraints.data import (
     velocity_rows,
     weld,
 )
+from jaxrbd.constraints.impulse import Impact, impulse_dynamics
+from jaxrbd.constraints.inverse import ConsistencyStats, ConstrainedForces, constrained_inverse_dynamics
 from jaxrbd.constraints.jacobian import (
     constraint_acceleration,
     constraint_error,
@@ -34,3 +36,4 @@ from jaxrbd.constraints.solvers import (
     Soft,
     constrained_dynamics,
 )
+from jaxrbd.constraints.springs import GroundSprings, ground_springs
