@@ -25,7 +25,7 @@ from jaxrbd.simulate import State, body_forces, check_integrator, joint_forces, 
 from jaxrbd.solution import Solution
 from jaxrbd.tree.arguments import arguments
 
-ONCE = Projection(iterations=1)
+FROM_DRIFT = Projection(iterations=2)  # what one step leaves shrinks quadratically
 
 
 @pytree
@@ -45,13 +45,13 @@ def constrained_step(
     constraints,
     integrator=None,
     solver: Proximal | None = None,
-    projection: Projection | None = ONCE,
+    projection: Projection | None = FROM_DRIFT,
     f_ext=None,
 ) -> Solution:
     """One time step on the constraints: Solution(State, result, stats); arguments as of `step`.
 
-    `projection` None leaves the drift to Baumgarte gains; it uses the same `solver` unless it has its own. `result` is `converged` if every stage and the
-    projection were.
+    `projection` uses the same `solver` unless it has its own; None leaves the drift to Baumgarte gains.
+    `result` is `converged` if every stage and the projection were.
     """
     con = as_constraints(constraints)
     q, v = arguments(sys, q=state.q, v=state.v)
@@ -85,7 +85,7 @@ def constrained_rollout(
     integrator=None,
     *,
     solver: Proximal | None = None,
-    projection: Projection | None = ONCE,
+    projection: Projection | None = FROM_DRIFT,
     f_ext=None,
     steps: int | None = None,
     checkpoint: int | str | None = None,
