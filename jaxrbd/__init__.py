@@ -4,16 +4,21 @@ Functions take a System and plain arrays, unbatched; wrap them in `jax.vmap`, `j
 """
 
 from jaxrbd import constraints
+from jaxrbd.constrained_simulate import constrained_rollout, constrained_step
 from jaxrbd.constraints import (
     Classic,
     ConstrainedABA,
     Dense,
+    GroundSprings,
     Projection,
     ProxLTL,
     ProxLTLs,
     ProxPV,
     Soft,
     constrained_dynamics,
+    constrained_inverse_dynamics,
+    ground_springs,
+    impulse_dynamics,
     project,
 )
 from jaxrbd.devices import configure_cpu, connect, spread

@@ -9,6 +9,7 @@ from jaxrbd.errors import ArgumentError
 from jaxrbd.forces import applied_force, passive_force
 from jaxrbd.integrators import SemiImplicitEuler
 from jaxrbd.model.system import System, pytree
+from jaxrbd.tree.aba import forward_dynamics
 from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.manifold import difference, integrate, neutral
 
@@ -30,15 +31,25 @@ class State:
 def step(sys: System, state: State, u=None, integrator=None, f_ext=None) -> State:
     """One time step. `u`: controls (nu,) if the model has actuators, or joint forces (nv,); None for none.
 
-    Springs, damping, dry friction and limits of the model act as well (`passive_force`).
+    Springs, damping, dry friction and limits of the model act as well (`passive_force`). `f_ext`: forces on
+    bodies (nb, 6), or a function (sys, q, v) that gives them, such as `ground_springs`.
     """
-    integrator = _integrator(integrator)
     q, v = arguments(sys, q=state.q, v=state.v)
 
-    def force(q, v):
-        return applied_force(sys, q, v, u) + passive_force(sys, q, v)
+    def acceleration(sys, q, v):
+        return forward_dynamics(sys, q, v, joint_forces(sys, q, v, u), body_forces(sys, q, v, f_ext))
 
-    return State(*integrator.step(sys, q, v, force, f_ext))
+    return State(*check_integrator(integrator).step(sys, q, v, acceleration))
+
+
+def joint_forces(sys: System, q, v, u):
+    """What acts at the joints during a step: controls and the model's passive forces."""
+    return applied_force(sys, q, v, u) + passive_force(sys, q, v)
+
+
+def body_forces(sys: System, q, v, f_ext):
+    """What acts on the bodies at a state: None, an array (nb, 6), or a function of (sys, q, v)."""
+    return f_ext(sys, q, v) if callable(f_ext) else f_ext
 
 
 def rollout(
@@ -50,6 +61,7 @@ def rollout(
     steps: int | None = None,
     checkpoint: int | str | None = None,
     keep: str = "all",
+    f_ext=None,
 ) -> State:
     """States after each step, stacked: leaves (T, ...). The initial state is not repeated.
 
@@ -58,16 +70,27 @@ def rollout(
     segment everything is computed again from the state at its start, so what is kept for the backward
     pass grows with T / segment + segment instead of T. The numbers stay the same.
     With keep="last" the path is the last state alone, leaves (1, ...): a cost of the final state then needs
-    no memory for T states, which "sqrt" would otherwise be dominated by.
+    no memory for T states, which "sqrt" would otherwise be dominated by. `f_ext` as in `step`.
     """
-    integrator = _integrator(integrator)
+    integrator = check_integrator(integrator)
     if keep not in ("all", "last"):
         raise ArgumentError(f'keep is {keep!r}, expected "all" or "last".')
+
+    def advance(s, u):
+        s = step(sys, s, u, integrator, f_ext)
+        return s, s if keep == "all" else None
+
+    last, path = roll(sys, advance, state, controls, integrator.dt, steps, checkpoint)
+    return path if keep == "all" else jax.tree.map(lambda x: x[None], last)
+
+
+def roll(sys: System, advance, state: State, controls, dt, steps: int | None, checkpoint):
+    """Scan advance(state, u) -> (state, what to keep) over the controls: (last state, what was kept)."""
     if callable(controls) or controls is None:
         if steps is None:
             raise ArgumentError("rollout: pass `steps` when the controls are a function or None.")
         xs = jnp.arange(steps)
-        dt = jnp.asarray(integrator.dt, sys.dtype)
+        dt = jnp.asarray(dt, sys.dtype)
         policy = controls or (lambda q, v, t: None)
         control = lambda s, x: policy(s.q, s.v, dt * x)  # noqa: E731
     else:
@@ -82,13 +105,11 @@ def rollout(
             )
         control = lambda s, x: x  # noqa: E731
 
-    def advance(s, x):
-        s = step(sys, s, control(s, x), integrator)
-        return s, s if keep == "all" else None
+    def once(s, x):
+        return advance(s, control(s, x))
 
     start = State(*arguments(sys, q=state.q, v=state.v))
-    last, path = _scan_in_segments(advance, start, xs, _segment(checkpoint, xs.shape[0]))
-    return path if keep == "all" else jax.tree.map(lambda x: x[None], last)
+    return _scan_in_segments(once, start, xs, _segment(checkpoint, xs.shape[0]))
 
 
 def _segment(checkpoint, steps: int) -> int | None:
@@ -140,7 +161,8 @@ def linearize(sys: System, state: State, u=None, integrator=None, f_ext=None):
     return jax.jacfwd(flow, (0, 1))(jnp.zeros(2 * sys.nv, sys.dtype), jnp.zeros_like(u))
 
 
-def _integrator(integrator):
+def check_integrator(integrator):
+    """The integrator, or the default one."""
     if integrator is None:
         return SemiImplicitEuler(dt=1e-3)
     if not hasattr(integrator, "step"):

@@ -21,7 +21,7 @@ def closed(b: rbd.Builder, guess: dict, **options):
     q = np.array(rbd.neutral(sys))
     for joint, x in guess.items():
         q[sys.q_index(joint)] = x
-    solution = rbd.project(sys, constraints, q, settings=rbd.Projection(iterations=20))
+    solution = rbd.project(sys, constraints, q, settings=rbd.Projection(20, rbd.ProxLTL()))
     assert solution.converged, solution.stats
     return sys, constraints, solution.value.q
 

@@ -15,6 +15,7 @@ LAYERS = [
     ("constraints",),
     ("integrators",),
     ("simulate", "devices"),
+    ("constrained_simulate",),
     ("demo", "commands", "cli", "__main__"),
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

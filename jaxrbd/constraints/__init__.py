@@ -16,6 +16,8 @@ from jaxrbd.constraints.data import (
 )
 from jaxrbd.constraints.delassus import delassus_inverse, delassus_matrix
 from jaxrbd.constraints.delassus_operator import DelassusOperator, delassus_operator
+from jaxrbd.constraints.impulse import Impact, impulse_dynamics
+from jaxrbd.constraints.inverse import ConsistencyStats, ConstrainedForces, constrained_inverse_dynamics
 from jaxrbd.constraints.jacobian import (
     constraint_acceleration,
     constraint_error,
@@ -37,3 +39,4 @@ from jaxrbd.constraints.solvers import (
     Soft,
     constrained_dynamics,
 )
+from jaxrbd.constraints.springs import GroundSprings, ground_springs

@@ -39,6 +39,7 @@ class Entry:
     b: int
     mask: tuple[int, ...]  # which of the six directions; (5,) for rows that are a single number
     pattern: tuple[tuple[int, int], ...] = ()  # velocity rows: (row, freedom) of the entries
+    placed: bool = True  # False: held to the world where it is, so that phi means nothing
 
     @property
     def rows(self) -> int:
@@ -279,14 +280,16 @@ def _between_frames(
         pose_b = (R_b.T @ R, R_b.T @ (p - p_b))
         if body_b < 0 and kind == "frame" and set(mask) <= {3, 4, 5}:
             pose_b = (jnp.eye(3, dtype=sys.dtype), pose_b[1])  # a point in the world is held along its axes
+        placed = True
     else:
-        if anchor is None and body_b < 0 and options.get("baumgarte") is not None and not anchored:
+        placed = anchor is not None or body_b >= 0 or anchored
+        if not placed and options.get("baumgarte") is not None:
             raise ArgumentError(
                 f"constraint on {frame!r}: baumgarte= pulls to the anchor in the world, but none is given. "
                 "Pass q=, a configuration that meets the constraint, or anchor=."
             )
         pose_b = _pose_in(sys, to, anchor)
-    entry = Entry(kind, name or frame, a, b, mask)
+    entry = Entry(kind, name or frame, a, b, mask, placed=placed)
     return _constraints(sys, entry, pose_a=pose_a, pose_b=pose_b, **options)
 
 

@@ -23,26 +23,26 @@ from jaxrbd.tree.sweep import put_rows
 def constraint_error(sys: System, constraints, q):
     """phi(q), (m,): zero where the constraints are met; zero for rows at the level of velocities."""
     (q,) = arguments(sys, q=q)
-    return _evaluate(sys, as_constraints(constraints), q, jnp.zeros(sys.nv, q.dtype), None)[0]
+    return evaluate(sys, as_constraints(constraints), q, jnp.zeros(sys.nv, q.dtype), None)[0]
 
 
 def constraint_velocity(sys: System, constraints, q, v):
     """J(q) v, (m,)."""
     q, v = arguments(sys, q=q, v=v)
-    return _evaluate(sys, as_constraints(constraints), q, v, None)[1]
+    return evaluate(sys, as_constraints(constraints), q, v, None)[1]
 
 
 def constraint_acceleration(sys: System, constraints, q, v, a=None):
     """J(q) a + J̇(q, v) v, (m,); with a None the bias J̇v alone."""
     q, v = arguments(sys, q=q, v=v)
     a = None if a is None else arguments(sys, a=a)[0]
-    return _evaluate(sys, as_constraints(constraints), q, v, a)[2]
+    return evaluate(sys, as_constraints(constraints), q, v, a)[2]
 
 
 def constraint_target(sys: System, constraints, q, v):
     """a*, (m,): the acceleration that the rows should have, Baumgarte's correction included."""
     q, v = arguments(sys, q=q, v=v)
-    return _evaluate(sys, as_constraints(constraints), q, v, None)[3]
+    return evaluate(sys, as_constraints(constraints), q, v, None)[3]
 
 
 def constraint_jacobian(sys: System, constraints, q):
@@ -52,7 +52,8 @@ def constraint_jacobian(sys: System, constraints, q):
 
 
 @kernel(lambda sys, con, *_: [(con.rows,)] * 4)
-def _evaluate(sys: System, con: Constraints, q, v, a):
+def evaluate(sys: System, con: Constraints, q, v, a):
+    """[phi, J v, J a + J̇v, a*] in one go, of arguments that were checked."""
     x = constraint_rows(sys, con, q, v, motion(sys, q, v, a), a)
     return [x.phi, x.u, x.gamma, x.target]
 

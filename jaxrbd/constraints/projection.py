@@ -1,9 +1,9 @@
-"""Back onto the constraints: q with phi(q) = 0, then v with J(q) v = 0, the shortest way in the mass metric.
+"""Back onto the constraints:  q with phi(q) = 0, then v with J(q) v = 0.
 
-Each Newton iteration moves q by dq = -M^-1 Jᵀ (J M^-1 Jᵀ)⁺ phi(q), which is constrained dynamics without
-gravity, at rest, with a* = -phi; the velocities change once, by the same problem with a* = -J v. So every
-solver of constrained dynamics serves here, redundant rows do no harm, and what cannot be met is met in the
-sense of least squares.
+Each Newton iteration moves q by the shortest step in the metric of the mass matrix,
+dq = -M^-1 Jᵀ (J M^-1 Jᵀ)⁺ phi(q), which is constrained dynamics without gravity, at rest, with a* = -phi;
+the velocities change once, by the same problem with a* = -J v. So every solver of constrained dynamics
+serves here, redundant rows do no harm, and what cannot be met is met in the sense of least squares.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrbd.constraints.data import Constraints, as_constraints
-from jaxrbd.constraints.jacobian import constraint_error, constraint_velocity
+from jaxrbd.constraints.jacobian import constraint_velocity, evaluate
+from jaxrbd.constraints.methods import largest
 from jaxrbd.constraints.solvers import Proximal, constrained_dynamics
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, pytree, static
@@ -74,6 +75,7 @@ def project(sys: System, constraints, q, v=None, settings: Projection | None = N
     if not isinstance(settings, Projection):
         raise ArgumentError(f"project: settings is {settings!r}, expected Projection(...).")
     (q,) = arguments(sys, q=q)
+    _require_places(con)
     limit = jnp.asarray(settings.step_limit, sys.dtype)
     pull = con.replace(  # a* = -phi
         stiffness=jnp.ones_like(con.stiffness),
@@ -90,15 +92,13 @@ def project(sys: System, constraints, q, v=None, settings: Projection | None = N
 
     start = (q, jnp.zeros((), sys.dtype))
     (q, change), _ = jax.lax.scan(newton, start, length=settings.iterations)
-    error = jnp.max(jnp.abs(constraint_error(sys, con, q)), initial=0)
-    speed = jnp.zeros((), sys.dtype)
-    scale = jnp.ones((), sys.dtype)
     if v is not None:
         (v,) = arguments(sys, v=v)
         v = v + velocity_jump(sys, q, v, con, 1, settings.solver).value.a
-        speed = jnp.max(jnp.abs(constraint_velocity(sys, con, q, v)), initial=0)
-        scale = jnp.maximum(1, jnp.max(jnp.abs(v), initial=0))
-    stats = ProjectionStats(error, speed, change)
+    speed = jnp.zeros(sys.nv, sys.dtype) if v is None else v
+    phi, u, *_ = evaluate(sys, con, q, speed, None)
+    stats = ProjectionStats(largest(phi), largest(u), change)
+    scale = jnp.maximum(1, jnp.max(jnp.abs(speed), initial=0))
     return Solution(Projected(q, v), _classify(settings, stats, scale), stats)
 
 
@@ -117,6 +117,15 @@ def velocity_jump(sys: System, q, v, con: Constraints, share, solver: Proximal |
         target=-share * constraint_velocity(sys, con, q, v),
     )
     return at_rest(sys, q, push, solver)
+
+
+def _require_places(con: Constraints) -> None:
+    lost = [e.name for e in con.entries if not e.placed]
+    if lost:
+        raise ArgumentError(
+            f"project: the constraint {lost[0]!r} holds to the world, but nobody said where. "
+            "Make it with q=, a configuration that meets it, or anchor=."
+        )
 
 
 def _classify(settings: Projection, stats: ProjectionStats, scale):

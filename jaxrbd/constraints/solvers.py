@@ -284,9 +284,13 @@ def implicit_rules(settings: Settings):
     fixed = Settings(settings.method, max(settings.iterations, 3), None)
 
     def at_solution(program, leaves, out):
+        n = max(x.shape[-1] for x in [*leaves, *out])
+        wide = lambda x: jnp.broadcast_to(x, x.shape[:-1] + (n,))  # noqa: E731
+
         def run(leaves):
-            sys, con, q, v, tau, f_ext, _, _ = jax.tree.unflatten(program.treedef, leaves)
-            return residuals(sys, con, q, v, tau, f_ext, out[0], out[1])
+            sys, *state = jax.tree.unflatten(program.treedef, leaves)
+            con, q, v, tau, f_ext, _, _ = jax.tree.map(wide, state)
+            return residuals(sys, con, q, v, tau, f_ext, wide(out[0]), wide(out[1]))
 
         return run
 

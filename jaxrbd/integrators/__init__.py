@@ -1,4 +1,4 @@
-"""Time integrators: small frozen objects, each with a `step(sys, state, tau_of)`."""
+"""Time integrators: small frozen objects, each with a `step(sys, q, v, acceleration)`."""
 
 from jaxrbd.integrators.explicit import RK4, SemiImplicitEuler
 

@@ -1,4 +1,7 @@
-"""Semi-implicit Euler and Runge-Kutta 4 on the configuration manifold."""
+"""Semi-implicit Euler and Runge-Kutta 4 on the configuration manifold.
+
+The dynamics is an argument: `acceleration(sys, q, v)`, (nv,), free or constrained.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import jax.numpy as jnp
 
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, pytree, static
-from jaxrbd.tree.aba import forward_dynamics
 from jaxrbd.tree.manifold import integrate
 
 
@@ -29,12 +31,11 @@ class SemiImplicitEuler:
     def __post_init__(self):
         check_dt(self.dt)
 
-    def step(self, sys: System, q, v, force, f_ext=None):
+    def step(self, sys: System, q, v, acceleration):
         dt = jnp.asarray(self.dt, sys.dtype)
-        # a damper d on v' = v + dt a is an armature dt d, since the force at v is already in tau
+        # a damper d on v' = v + dt a is an armature dt d, since its force at v is counted already
         damped = sys.replace(armature=sys.armature + dt * sys.damping) if self.implicit_damping else sys
-        a = forward_dynamics(damped, q, v, force(q, v), f_ext)
-        v = v + dt * a
+        v = v + dt * acceleration(damped, q, v)
         return integrate(sys, q, dt * v), v
 
 
@@ -51,14 +52,12 @@ class RK4:
     def __post_init__(self):
         check_dt(self.dt)
 
-    def step(self, sys: System, q, v, force, f_ext=None):
+    def step(self, sys: System, q, v, acceleration):
         h = jnp.asarray(self.dt, sys.dtype)
 
         def rate(u, w):
             """Derivatives of the increment u (q = q0 ⊞ u) and of the velocity."""
-            at = integrate(sys, q, u)
-            a = forward_dynamics(sys, at, w, force(at, w), f_ext)
-            return exp_inverse(sys, u, w), a
+            return exp_inverse(sys, u, w), acceleration(sys, integrate(sys, q, u), w)
 
         zero = jnp.zeros_like(v)
         k1u, k1v = rate(zero, v)

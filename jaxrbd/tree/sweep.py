@@ -96,7 +96,7 @@ def _collect(y, index: _Index, count: int, axis: int):
     """The adjoint of a gather: row k is the sum of the rows of y that were read from row k."""
     table, most = _inverse(index, count)
     if most <= 4:
-        zero = jnp.zeros_like(lax.slice_in_dim(y, 0, 1, axis=axis))
+        zero = jnp.zeros(y.shape[:axis] + (1,) + y.shape[axis + 1 :], y.dtype)
         padded = jnp.concatenate([y, zero], axis)
         total = rows(padded, table[:, 0], axis)
         for k in range(1, most):

@@ -1,0 +1,151 @@
+"""Stepping under constraints: loops stay closed, feet stay put, energy stays; springs against the ground."""
+
+import jax
+import jax.numpy as jnp
+import loops
+import numpy as np
+import pytest
+
+import jaxrbd as rbd
+from jaxrbd import constraints as C
+from jaxrbd.errors import ArgumentError
+
+LEGS = ("FL", "FR", "RL", "RR")
+LONG = [400, pytest.param(10_000, marks=pytest.mark.all_robots)]  # steps of 1 ms
+
+
+@pytest.mark.parametrize("steps", LONG)
+def test_four_bar_keeps_its_loop_and_its_energy(steps):
+    sys, con, q = loops.four_bar()
+    v = rbd.project(sys, con, q, jnp.array([6.0, 0, 0]), rbd.Projection(1, rbd.ProxLTL())).value.v
+    path = jax.jit(
+        lambda: rbd.constrained_rollout(
+            sys, rbd.State(q, v), None, con, rbd.RK4(1e-3), solver=rbd.ProxLTL(), steps=steps
+        )
+    )()
+    assert path.converged.all()
+    assert path.stats.error.max() < 1e-8
+    energies = jax.jit(jax.vmap(lambda s: rbd.energy(sys, s.q, s.v)))(path.value)
+    assert jnp.abs(energies - rbd.energy(sys, q, v)).max() < 1e-3 * rbd.kinetic_energy(sys, q, v)
+
+
+@pytest.mark.parametrize("steps", LONG)
+@pytest.mark.parametrize("remedy, drift", [("projection", 1e-8), ("baumgarte", 1e-5)])
+def test_quadruped_stands_on_its_feet(steps, remedy, drift):
+    sys = rbd.zoo.quadruped(actuation="position")
+    gains = {} if remedy == "projection" else {"baumgarte": 0.02}
+    con = C.combine(*(C.connect(sys, f"{leg}_foot", q=sys.q0, **gains) for leg in LEGS))
+    start, u = rbd.State.at_rest(sys, sys.q0), sys.q0[7:]
+    options = {} if remedy == "projection" else {"projection": None}
+    path = jax.jit(
+        lambda: rbd.constrained_rollout(
+            sys, start, lambda q, v, t: u, con, solver=rbd.ProxLTL(), steps=steps, **options
+        )
+    )()
+    assert path.converged.all()
+    places = jax.vmap(lambda q: C.constraint_error(sys, con, q))(path.value.q)
+    assert jnp.abs(places).max() < drift
+    assert jnp.abs(places - C.constraint_error(sys, con, sys.q0)).max() < drift
+    assert jnp.abs(path.value.v).max() > 1e-3  # it sags in its springs before it stands
+    if steps > 5000:
+        weight = float(rbd.total_mass(sys)) * 9.81
+        np.testing.assert_allclose(path.stats.lam[-1].reshape(4, 3).sum(0), [0, 0, weight], atol=1e-3)
+
+
+def test_gradient_of_a_constrained_rollout_against_differences():
+    sys, con, q = loops.four_bar()
+    start = rbd.State.at_rest(sys, q)
+
+    @jax.jit
+    def f(u):
+        controls = u[:, None] * jnp.array([1.0, 0, 0])
+        integrator = rbd.SemiImplicitEuler(5e-3)
+        path = rbd.constrained_rollout(sys, start, controls, con, integrator, solver=rbd.ProxLTL())
+        return path.value.q[-1, 2] + path.stats.lam[-1, 2]
+
+    u, d = jnp.linspace(0.5, 1, 10), jnp.linspace(1, -1, 10)
+    central = (f(u + 1e-5 * d) - f(u - 1e-5 * d)) / 2e-5
+    np.testing.assert_allclose(jax.jit(jax.grad(f))(u) @ d, central, rtol=1e-6)
+
+
+def brick():
+    b = rbd.Builder("brick")
+    b.body("brick", 2.0, shapes=[b.box(0.2, 0.1, 0.06)])
+    b.joint("root", "free", None, "brick")
+    sys = b.build()
+    corners = [(x, y, -0.03) for x in (-0.1, 0.1) for y in (-0.05, 0.05)]
+    return sys, rbd.ground_springs(sys, {"brick": corners}, stiffness=2e3, damping=40.0, friction=0.5)
+
+
+def states(sys, count=200):
+    """Around the height at which it touches, in any motion, at rest too."""
+    rng = np.random.default_rng(0)
+    q = rbd.neutral(sys) + np.zeros((count, 1))
+    q = q.at[:, 2].set(rng.uniform(-0.02, 0.08, count))
+    v = rng.standard_normal((count, sys.nv)) * rng.choice([0.0, 1e-3, 1.0], (count, 1))
+    return jax.vmap(lambda q, v: rbd.integrate(sys, q, v))(q, 0.1 * rng.standard_normal(v.shape)), v
+
+
+def test_ground_only_pushes_and_friction_stays_in_its_cone():
+    sys, springs = brick()
+    q, v = states(sys)
+    where, force = jax.jit(jax.vmap(lambda q, v: springs.contact_forces(sys, q, v)))(q, v)
+    normal, sideways = force[..., 2], jnp.linalg.norm(force[..., :2], axis=-1)
+    assert (normal >= 0).all() and (normal > 0).any() and (normal == 0).any()
+    assert (normal[where[..., 2] > 0] == 0).all()
+    assert (sideways <= 0.5 * normal + 1e-12).all()
+    u = jax.vmap(lambda q, v: C.constraint_velocity(sys, springs.points, q, v))(q, v).reshape(-1, 4, 6)[
+        ..., 3:
+    ]
+    assert (jnp.sum(force[..., :2] * u[..., :2], -1) <= 0).all()  # friction takes energy
+    # f_ext does the work of the forces at their points
+    f_ext = jax.vmap(lambda q, v: springs(sys, q, v))(q, v)
+    twist = jax.vmap(lambda q, v: rbd.frame_velocity(sys, q, v, "brick"))(q, v)
+    np.testing.assert_allclose(jnp.sum(f_ext[:, 0] * twist, -1), jnp.sum(force * u, (-2, -1)), atol=1e-9)
+
+
+def test_springs_have_gradients_everywhere():
+    sys, springs = brick()
+    q, v = states(sys, 20)
+    weights = jnp.linspace(-1, 1, 6)
+    f = jax.jit(lambda x, q, v: weights @ springs(sys, rbd.integrate(sys, q, x[:6]), v + x[6:])[0])
+    slope = jax.jit(jax.grad(f))
+    d, zero = jnp.linspace(1, -0.5, 12), jnp.zeros(12)
+    for qk, vk in zip(q, v):
+        central = (f(1e-8 * d, qk, vk) - f(-1e-8 * d, qk, vk)) / 2e-8
+        np.testing.assert_allclose(slope(zero, qk, vk) @ d, central, rtol=1e-4, atol=1e-3)
+    just_touching = rbd.neutral(sys).at[2].set(0.03)
+    assert np.isfinite(slope(zero, just_touching, jnp.zeros(6))).all()
+
+
+def test_a_brick_slides_and_rests():
+    """Thrown at 1 m/s from where it rests on its springs, it stops after v² / (2 friction g)."""
+    sys, springs = brick()
+    height = 0.03 - 2.0 * 9.81 / (4 * 2e3)
+    start = rbd.State(rbd.neutral(sys).at[2].set(height), jnp.array([0, 0, 0, 1.0, 0, 0]))
+    path = jax.jit(lambda: rbd.rollout(sys, start, None, steps=1500, f_ext=springs))()
+    force = springs.contact_forces(sys, path.q[-1], path.v[-1])[1]
+    np.testing.assert_allclose(force[:, 2].sum(), 2.0 * 9.81, rtol=1e-3)
+    assert jnp.abs(path.v[-1]).max() < 1e-3
+    np.testing.assert_allclose(path.q[-1, 0], 1 / (2 * 0.5 * 9.81), rtol=0.05)
+
+
+def test_bad_arguments_are_refused_with_a_remedy():
+    sys, con, q = loops.four_bar()
+    state = rbd.State.at_rest(sys, q)
+    with pytest.raises(ArgumentError, match="integrator"):
+        rbd.constrained_step(sys, state, None, con, "euler")
+    with pytest.raises(ArgumentError, match="steps"):
+        rbd.constrained_rollout(sys, state, None, con)
+    with pytest.raises(ArgumentError, match="no points"):
+        rbd.ground_springs(sys, [])
+    with pytest.raises(ArgumentError, match="no frame named"):
+        rbd.ground_springs(sys, ["hand"])
+    with pytest.raises(ArgumentError, match="friction"):
+        rbd.ground_springs(sys, "crank", friction=-1.0)
+    with pytest.raises(ArgumentError, match="slip_speed"):
+        rbd.ground_springs(sys, "crank", slip_speed=0.0)
+    with pytest.raises(ArgumentError, match="normal"):
+        rbd.ground_springs(sys, "crank", normal=(0, 0, 0))
+    with pytest.raises(ArgumentError, match="stiffness has shape"):
+        rbd.ground_springs(sys, "crank", stiffness=jnp.ones(3))
