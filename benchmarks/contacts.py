@@ -22,8 +22,10 @@ def is_constrained(task: str) -> bool:
     return task.startswith("constrained:")
 
 
-def contacts_of(robot: str, task: str) -> list[tuple[int, str]]:
-    return CASES[robot][task.split(":")[2]]
+def contacts_of(task: str) -> list[tuple[int, str]]:
+    """Rows and link of every contact; a case's name belongs to one robot only."""
+    case = task.split(":")[2]
+    return next(cases[case] for cases in CASES.values() if case in cases)
 
 
 def ours(system, task: str) -> Callable:
@@ -33,15 +35,15 @@ def ours(system, task: str) -> Callable:
     name = task.split(":")[1]
     solver = getattr(rbd, name)(iterations=ITERATIONS)
     make = {3: rbd.constraints.connect, 6: rbd.constraints.weld}
-    held = rbd.constraints.combine(*(make[n](system, f) for n, f in contacts_of(system.name, task)))
+    held = rbd.constraints.combine(*(make[n](system, f) for n, f in contacts_of(task)))
     return lambda q, v, tau: rbd.constrained_dynamics(system, q, v, tau, held, solver).value.a
 
 
-def pinocchio(pin, model, robot: str, task: str) -> Callable:
+def pinocchio(pin, model, task: str) -> Callable:
     """constraintDynamics with [PROX]'s settings: mu = 1e-6, at most three iterations."""
     kinds = {3: pin.ContactType.CONTACT_3D, 6: pin.ContactType.CONTACT_6D}
     held = pin.StdVec_RigidConstraintModel()
-    for rows, name in contacts_of(robot, task):
+    for rows, name in contacts_of(task):
         frame = model.frames[model.getFrameId(name, pin.FrameType.BODY)]
         held.append(
             pin.RigidConstraintModel(kinds[rows], model, frame.parentJoint, frame.placement, pin.LOCAL)
@@ -54,14 +56,14 @@ def pinocchio(pin, model, robot: str, task: str) -> Callable:
     return lambda q, v, tau: pin.constraintDynamics(model, data, q, v, tau, held, datas, settings)
 
 
-def mujoco_model(spec, robot: str, task: str):
+def mujoco_model(spec, task: str):
     """A MuJoCo model with the case's constraints as equalities with the world.
 
     One Newton iteration, which is all that equalities need: the fastest settings that solve them.
     """
     import mujoco
 
-    for k, (rows, name) in enumerate(contacts_of(robot, task)):
+    for k, (rows, name) in enumerate(contacts_of(task)):
         equality = spec.add_equality()
         equality.name = f"held{k}"
         equality.type = mujoco.mjtEq.mjEQ_CONNECT if rows == 3 else mujoco.mjtEq.mjEQ_WELD

@@ -41,7 +41,7 @@ class Pinocchio:
         model, data = self.model, self.data
         rows = list(zip(*self.layout.inputs(task.split()[-1], states, scalar_last=True), strict=True))
         if contacts.is_constrained(task):
-            solve = contacts.pinocchio(self.pin, model, self.robot.name, task)
+            solve = contacts.pinocchio(self.pin, model, task)
             return lambda: [solve(*row) for row in rows]
         if task in self.jacobians:
             call = self.jacobians[task]
@@ -188,7 +188,7 @@ class Mjx:
             return jax.lax.scan(once, (q, v), length=steps)[0]
 
         if contacts.is_constrained(task):
-            held = contacts.mujoco_model(mujoco_spec(self.robot), self.robot.name, task)
+            held = contacts.mujoco_model(mujoco_spec(self.robot), task)
             model, blank = mjx.put_model(held), mjx.make_data(held)
             return forward_dynamics
         return {"forward_dynamics": forward_dynamics, "step": step}[task]

@@ -304,7 +304,8 @@ def implicit_rules(settings: Settings):
     def tangent(program, leaves, out, tangents):
         moved = partial_jvp(at_solution(program, leaves, out), leaves, tangents)
         found = linear(program, leaves, -moved[0], -moved[1])
-        return [found.a, found.lam, *(jnp.zeros_like(x) for x in out[2:])]
+        still = lambda x: jnp.zeros(x.shape[:-1] + found.a.shape[-1:], x.dtype)  # noqa: E731
+        return [found.a, found.lam, *(still(x) for x in out[2:])]
 
     def adjoint(program, leaves, out, active, cotangents):
         # [[M, -Jᵀ], [J, 0]]ᵀ (w, eta) = (cotangents of a and lam)

@@ -1,0 +1,161 @@
+"""Derivatives of accelerations and multipliers: implicit and unrolled, forward and reverse."""
+
+from __future__ import annotations
+
+import constrained_cases as cases
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pinocchio as pin
+import pytest
+import robots
+from test_constrained_dynamics import PinocchioContacts
+
+import jaxrbd as rbd
+from jaxrbd import constraints as con
+
+WAYS = [
+    pytest.param(solver, way, marks=() if (solver, way) in QUICK else pytest.mark.all_robots)
+    for QUICK in [{("ConstrainedABA", "implicit"), ("ProxLTL", "unrolled")}]
+    for solver in ("ConstrainedABA", "ProxPV", "ProxLTL", "ProxLTLs")
+    for way in ("implicit", "unrolled")
+]
+
+
+def held_dog(redundant=False):
+    """A quadruped with two feet on the ground, the others tied, two joints coupled; Baumgarte everywhere."""
+    sys = rbd.zoo.quadruped()
+    q, v, tau = (x[0] for x in cases.states(sys, 1))
+    feet = [con.connect(sys, f"{leg}_foot", q=q, baumgarte=0.1) for leg in ("FL", "FR")]
+    tie = con.distance(sys, "RL_foot", "RR_foot", length=0.3, baumgarte=0.1)
+    gear = con.coupling(sys, "FL_calf", "FR_calf", ratio=0.5)
+    parts = [*feet, tie, gear, *([con.connect(sys, "FL_foot", q=q, baumgarte=0.1)] if redundant else [])]
+    return sys, con.combine(*parts), q, v, tau
+
+
+def weigh(rng, sys, rows):
+    return rng.standard_normal(sys.nv), 0.1 * rng.standard_normal(rows)
+
+
+def directional(f, args, rng, step=1e-5):
+    """Derivatives of the numbers f(*args) along a random direction: forward, reverse, by differences."""
+
+    def direction(x):
+        d = (0.1 * np.abs(x) + 0.01) * rng.standard_normal(x.shape)
+        return jnp.asarray(np.where(np.isfinite(x), d, 0))
+
+    d = jax.tree.map(direction, args)
+
+    @jax.jit
+    def both(args, d):
+        _, forward = jax.jvp(f, args, d)
+        out, pull = jax.vjp(f, *args)
+        reverse = [
+            sum(jnp.vdot(g, x) for g, x in zip(jax.tree.leaves(pull(e)), jax.tree.leaves(d)))
+            for e in jnp.eye(len(out), dtype=out.dtype)
+        ]
+        return forward, jnp.stack(reverse)
+
+    moved = jax.jit(lambda e: f(*jax.tree.map(lambda x, y: x + e * y, args, d)))
+    return *both(args, d), (moved(step) - moved(-step)) / (2 * step)
+
+
+@pytest.mark.parametrize(("solver", "way"), WAYS)
+def test_derivatives_by_state_model_and_constraints(solver, way):
+    """Of a weighted acceleration and a weighted multiplier, along directions that move every leaf at once."""
+    sys, constraints, q, v, tau = held_dog()
+    rng = np.random.default_rng(0)
+    w_a, w_lam = weigh(rng, sys, constraints.rows)
+    made = getattr(rbd, solver)(gradients=way)
+
+    def f(sys, constraints, dq, v, tau):
+        found = rbd.constrained_dynamics(sys, rbd.integrate(sys, q, dq), v, tau, constraints, made).value
+        return jnp.stack([w_a @ found.a, w_lam @ found.lam])
+
+    forward, reverse, difference = directional(f, (sys, constraints, jnp.zeros(sys.nv), v, tau), rng)
+    np.testing.assert_allclose(forward, difference, rtol=1e-6)
+    np.testing.assert_allclose(reverse, forward, rtol=1e-8)
+
+
+@pytest.mark.all_robots
+@pytest.mark.parametrize("solver", ["ConstrainedABA", "ProxLTL"])
+def test_accelerations_have_derivatives_at_redundant_rows(solver):
+    sys, constraints, q, v, tau = held_dog(redundant=True)
+    rng = np.random.default_rng(1)
+    w_a, _ = weigh(rng, sys, constraints.rows)
+    made = getattr(rbd, solver)()
+
+    def f(dq, v, tau):
+        found = rbd.constrained_dynamics(sys, rbd.integrate(sys, q, dq), v, tau, constraints, made)
+        return (w_a @ found.value.a)[None]
+
+    forward, reverse, difference = directional(f, (jnp.zeros(sys.nv), jnp.asarray(v), jnp.asarray(tau)), rng)
+    np.testing.assert_allclose(forward, difference, rtol=1e-6)
+    np.testing.assert_allclose(reverse, forward, rtol=1e-8)
+
+
+def test_derivatives_through_a_loop():
+    """The four-bar by its state and by the place of its hinge; the rows are redundant in the plane."""
+    sys, constraints, q = cases.case("four-bar")
+    rng = np.random.default_rng(2)
+    w_a = rng.standard_normal(sys.nv)
+    v, tau = rng.standard_normal((2, sys.nv))
+
+    def f(constraints, q, v, tau):
+        found = rbd.constrained_dynamics(sys, q, v, tau, constraints, rbd.ProxPV())
+        return (w_a @ found.value.a)[None]
+
+    # moved in its plane, so that the redundant rows stay in agreement
+    flat = lambda x: x * jnp.array([1.0, 1.0, 0.0])  # noqa: E731
+
+    def moved(place, *state):
+        return f(constraints.replace(position_a=constraints.position_a + flat(place)), *state)
+
+    args = (jnp.zeros(3), jnp.asarray(q), jnp.asarray(v), jnp.asarray(tau))
+    forward, reverse, difference = directional(moved, args, rng)
+    np.testing.assert_allclose(forward, difference, rtol=1e-6)
+    np.testing.assert_allclose(reverse, forward, rtol=1e-8)
+
+
+def test_jacobians_agree_with_pinocchio():
+    """On J v = 0, by q, v and tau, with rows in the axes of the bodies as Pinocchio has them."""
+    feet = [(3, f"{leg}_FOOT") for leg in ("FL", "FR", "HL")]
+    peer = PinocchioContacts(robots.SOLO12, feet)
+    sys, model = peer.twin.sys, peer.twin.model
+    q, _, tau = (x[0] for x in cases.states(sys, 1))
+    v = np.zeros(sys.nv)  # at rest, so that conventions of J̇v do not matter
+    constraints = con.combine(*(con.connect(sys, f) for _, f in feet))
+    at = lambda dq, v, tau: (
+        rbd.constrained_dynamics(  # noqa: E731
+            sys, rbd.integrate(sys, q, dq), v, tau, constraints
+        ).value.a
+    )
+    ours = jax.jit(jax.jacrev(at, (0, 2)))(jnp.zeros(sys.nv), jnp.asarray(v), jnp.asarray(tau))
+
+    T = peer.twin.transform(q, v)[0]
+    data = model.createData()
+    datas = pin.StdVec_RigidConstraintData()
+    for constraint in peer.models:
+        datas.append(constraint.createData())
+    pin.initConstraintDynamics(model, data, peer.models, datas)
+    settings = pin.ProximalSettings(1e-14, 1e-12, 50)
+    pin.constraintDynamics(model, data, peer.twin.q(q), T @ v, T @ tau, peer.models, datas, settings)
+    pin.computeConstraintDynamicsDerivatives(model, data, peer.models, datas, settings)
+    for mine, theirs in zip(ours, (data.ddq_dq, data.ddq_dtau)):
+        expected = T.T @ theirs @ T
+        np.testing.assert_allclose(mine, expected, atol=1e-7 * np.abs(expected).max())
+
+
+def test_memory_of_implicit_gradients_does_not_grow_with_iterations():
+    sys, constraints, _ = cases.case("arm7 H6")
+    sizes = []
+    for iterations in (3, 30):
+        solver = rbd.ProxPV(iterations=iterations)
+
+        def loss(q, v, tau, solver=solver):
+            return jnp.sum(rbd.constrained_dynamics(sys, q, v, tau, constraints, solver).value.a)
+
+        state = [jax.ShapeDtypeStruct((64, 7), jnp.float64)] * 3
+        compiled = jax.jit(jax.vmap(jax.grad(loss, (0, 1, 2)))).lower(*state).compile()
+        sizes.append(compiled.memory_analysis().temp_size_in_bytes)
+    assert sizes[1] < 1.1 * sizes[0]
