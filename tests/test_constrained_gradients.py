@@ -105,11 +105,10 @@ def test_derivatives_through_a_loop():
         found = rbd.constrained_dynamics(sys, q, v, tau, constraints, rbd.ProxPV())
         return (w_a @ found.value.a)[None]
 
-    # moved in its plane, so that the redundant rows stay in agreement
-    flat = lambda x: x * jnp.array([1.0, 1.0, 0.0])  # noqa: E731
+    in_plane = jnp.array([1.0, 1.0, 0.0])  # moved in its plane, the redundant rows stay in agreement
 
     def moved(place, *state):
-        return f(constraints.replace(position_a=constraints.position_a + flat(place)), *state)
+        return f(constraints.replace(position_a=constraints.position_a + in_plane * place), *state)
 
     args = (jnp.zeros(3), jnp.asarray(q), jnp.asarray(v), jnp.asarray(tau))
     forward, reverse, difference = directional(moved, args, rng)

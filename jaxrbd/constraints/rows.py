@@ -38,7 +38,10 @@ class Table:
     geometric: np.ndarray  # constraints that act on bodies
     slot_a: np.ndarray  # (m,) slot of body A; the world's where a row acts on joints only
     slot_b: np.ndarray  # (m,)
-    pick: np.ndarray  # (m,) position of the row in: six per geometric constraint, couplings, velocity rows
+    used: tuple[int, ...]  # directions that some geometric constraint holds
+    pick: (
+        np.ndarray
+    )  # (m,) place of the row in: `used` ones per geometric constraint, couplings, velocity rows
     joint_rows: np.ndarray  # (ne,) rows with entries on freedoms ...
     joint_dofs: np.ndarray  # (ne,) ... and these freedoms
 
@@ -55,14 +58,15 @@ def table_of(t: Topology, entries: tuple[Entry, ...]) -> Table:
     geometric = [k for k, e in enumerate(entries) if e.kind not in ("coupling", "velocity")]
     couplings = [k for k, e in enumerate(entries) if e.kind == "coupling"]
     entry, slots, pick, joint = [], [], [], []
-    velocity = 6 * len(geometric) + len(couplings)
+    used = tuple(sorted({j for k in geometric for j in entries[k].mask}))
+    velocity = len(used) * len(geometric) + len(couplings)
     for k, e in enumerate(entries):
         first = len(entry)
         entry += [k] * e.rows
         if e.kind in ("coupling", "velocity"):
             slots += [(world, world)] * e.rows
             if e.kind == "coupling":
-                pick.append(6 * len(geometric) + couplings.index(k))
+                pick.append(len(used) * len(geometric) + couplings.index(k))
                 joint += [(first, d) for d in (e.a, e.b) if d >= 0]
             else:
                 pick += range(velocity, velocity + e.rows)
@@ -70,12 +74,12 @@ def table_of(t: Topology, entries: tuple[Entry, ...]) -> Table:
                 joint += [(first + i, d) for i, d in e.pattern]
         else:
             slots += [(slot(e.a), slot(e.b))] * e.rows
-            pick += [6 * geometric.index(k) + j for j in e.mask]
+            pick += [len(used) * geometric.index(k) + used.index(j) for j in e.mask]
     a, b = np.array(slots, int).reshape(-1, 2).T
     joint_rows, joint_dofs = np.array(joint, int).reshape(-1, 2).T
     as_array = lambda x: np.array(x, int)  # noqa: E731
     return Table(
-        len(entry), as_array(entry), as_array(geometric), a, b, as_array(pick), joint_rows, joint_dofs
+        len(entry), as_array(entry), as_array(geometric), a, b, used, as_array(pick), joint_rows, joint_dofs
     )
 
 
@@ -165,7 +169,7 @@ def sum_by_row(x, owners: np.ndarray, count: int):
 
 
 def _wrenches(parts, table, side, q) -> Force:
-    if not len(table.geometric):
+    if not len(table.geometric) or side not in parts[0]:
         zero = jnp.zeros((table.m,) + q.shape[-1:], q.dtype)
         return Force(Vec3(zero, zero, zero), Vec3(zero, zero, zero))
     rest = sum(p["phi"].shape[0] for p in parts[1:])
@@ -244,6 +248,10 @@ class _Side(NamedTuple):
 
 def _side(sys: System, moving: Moving, entries, frames, position, quaternion) -> _Side:
     t, nodes = sys.topology, nodes_of(sys.topology)
+    turn = rotation_from_quaternion(*(quaternion[:, k] for k in range(4)))
+    if all(f < 0 for f in frames):  # the world stands still: symbolic zeros
+        still = Motion(ZERO3, ZERO3)
+        return _Side(EYE3, ZERO3, ZERO3, still, still, turn, vec3(position))
     count = len(t.frame_bodies)
     bodies = np.array([t.frame_bodies[f] if f >= 0 else -1 for f in frames])
     slots = np.where(bodies >= 0, np.concatenate([nodes.body_slot, [0]])[bodies], nodes.size)
@@ -266,13 +274,11 @@ def _side(sys: System, moving: Moving, entries, frames, position, quaternion) ->
     turned = rows(jnp.concatenate([sys.frame_quaternion, still]), index)
     R_frame = R_body @ rotation_from_quaternion(*(turned[:, k] for k in range(4)))
     r = R_body @ vec3(rows(at, index)) + R_frame @ vec3(position)
-    return _Side(
-        R, root, p, V, A, R_frame @ rotation_from_quaternion(*(quaternion[:, k] for k in range(4))), r
-    )
+    return _Side(R, root, p, V, A, R_frame @ turn, r)
 
 
 def _geometric_rows(sys: System, con: Constraints, moving: Moving, table: Table):
-    """Six candidate rows per constraint between frames: turning, then shifting; the table picks from them."""
+    """Rows of every constraint between frames in all directions that some of them holds."""
     which = table.geometric
     entries = [con.entries[k] for k in which]
     kinds = np.array([e.kind for e in entries])
@@ -326,14 +332,17 @@ def _geometric_rows(sys: System, con: Constraints, moving: Moving, table: Table)
         u = Motion(u.ang, u.lin._replace(z=put(speed, u.lin.z)))
         gamma = Motion(gamma.ang, gamma.lin._replace(z=put(bend, gamma.lin.z)))
     KA = [Force(e, ZERO3) for e in directions] + [Force(arm_a.cross(e), e) for e in directions]
-    KB = [Force(-e, ZERO3) for e in directions] + [Force(-arm_b.cross(e), -e) for e in directions]
-    return {
-        "phi": _six([*phi.ang, *phi.lin], u),
-        "u": _six([*u.ang, *u.lin], u),
-        "gamma": _six([*gamma.ang, *gamma.lin], u),
-        "KA": _six_wrenches([K.rotate(a.R_node.T) for K in KA], u),
-        "KB": _six_wrenches([K.rotate(b.R_node.T) for K in KB], u),
+    pick = lambda x: _join([x[j] for j in table.used], u)  # noqa: E731
+    rows_of = {
+        "phi": pick([*phi.ang, *phi.lin]),
+        "u": pick([*u.ang, *u.lin]),
+        "gamma": pick([*gamma.ang, *gamma.lin]),
+        "KA": _join_wrenches([KA[j].rotate(a.R_node.T) for j in table.used], u),
     }
+    if any(e.b >= 0 for e in entries):
+        KB = [Force(-e, ZERO3) for e in directions] + [Force(-arm_b.cross(e), -e) for e in directions]
+        rows_of["KB"] = _join_wrenches([KB[j].rotate(b.R_node.T) for j in table.used], u)
+    return rows_of
 
 
 def _distance(d: Vec3, a: _Side, b: _Side):
@@ -370,15 +379,20 @@ def _mask(mask: np.ndarray, like):
     return jnp.asarray(mask[:, None], like.dtype)
 
 
-def _six(components, like: Motion):
-    """(6 nc, B): six numbers per constraint."""
-    full = [jnp.broadcast_to(jnp.asarray(x, like.ang.x.dtype), like.ang.x.shape) for x in components]
-    return jnp.stack(full, 1).reshape((-1,) + like.ang.x.shape[1:])
+def _join(components, like: Motion):
+    """(directions nc, B): one number per direction and constraint."""
+    shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in jax.tree.leaves(like)))
+    full = [jnp.broadcast_to(jnp.asarray(x, _dtype(like)), shape) for x in components]
+    return jnp.stack(full, 1).reshape((-1,) + shape[1:])
 
 
-def _six_wrenches(wrenches, like: Motion) -> Force:
-    pick = lambda get: _six([get(K) for K in wrenches], like)  # noqa: E731
+def _join_wrenches(wrenches, like: Motion) -> Force:
+    pick = lambda get: _join([get(K) for K in wrenches], like)  # noqa: E731
     return Force(
         Vec3(*(pick(lambda K, i=i: K.ang[i]) for i in range(3))),
         Vec3(*(pick(lambda K, i=i: K.lin[i]) for i in range(3))),
     )
+
+
+def _dtype(tree):
+    return next(x.dtype for x in jax.tree.leaves(tree) if not isinstance(x, int))

@@ -288,8 +288,8 @@ def implicit_rules(settings: Settings):
         wide = lambda x: jnp.broadcast_to(x, x.shape[:-1] + (n,))  # noqa: E731
 
         def run(leaves):
-            sys, *state = jax.tree.unflatten(program.treedef, leaves)
-            con, q, v, tau, f_ext, _, _ = jax.tree.map(wide, state)
+            sys, con, *state = jax.tree.unflatten(program.treedef, leaves)
+            q, v, tau, f_ext, _, _ = jax.tree.map(wide, state)
             return residuals(sys, con, q, v, tau, f_ext, wide(out[0]), wide(out[1]))
 
         return run
@@ -298,7 +298,7 @@ def implicit_rules(settings: Settings):
         sys, con, q, *_, mu = jax.tree.unflatten(program.treedef, leaves)
         n = max([f.shape[-1], c.shape[-1], *(x.shape[-1] for x in leaves)])
         wide = lambda x: jnp.broadcast_to(x, x.shape[:-1] + (n,))  # noqa: E731
-        con, q, f, c, mu = jax.tree.map(wide, (con, q, f, c, mu))
+        q, f, c, mu = jax.tree.map(wide, (q, f, c, mu))
         return solve(linear_task(sys, con, q, f, c, mu), fixed)
 
     def tangent(program, leaves, out, tangents):

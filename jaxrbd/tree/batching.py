@@ -97,7 +97,9 @@ class Base:
         sys, *states = jax.tree.unflatten(self.treedef, leaves)
         n = max(x.shape[-1] for x in leaves)
         widen = lambda x: jnp.broadcast_to(x, x.shape[:-1] + (n,))  # noqa: E731
-        return [widen(y) for y in jax.tree.leaves(self.kernel.f(sys, *jax.tree.map(widen, states)))]
+        # parameters that come as a tree, such as constraints, stay narrow where the batch shares them
+        states = [widen(x) if hasattr(x, "shape") else x for x in states]
+        return [widen(y) for y in jax.tree.leaves(self.kernel.f(sys, *states))]
 
     @property
     def topology(self):
