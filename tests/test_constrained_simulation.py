@@ -52,6 +52,7 @@ def test_quadruped_stands_on_its_feet(steps, remedy, drift):
         np.testing.assert_allclose(path.stats.lam[-1].reshape(4, 3).sum(0), [0, 0, weight], atol=1e-3)
 
 
+@pytest.mark.all_robots
 def test_gradient_of_a_constrained_rollout_against_differences():
     sys, con, q = loops.four_bar()
     start = rbd.State.at_rest(sys, q)

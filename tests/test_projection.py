@@ -73,6 +73,7 @@ def test_rows_at_the_level_of_velocities_leave_q_alone():
     np.testing.assert_allclose(found.value.v @ jnp.array([1.0, 2.0]), 0, atol=1e-12)
 
 
+@pytest.mark.all_robots
 def test_derivatives_against_differences():
     sys, con, q = loops.four_bar()
     weights = jnp.array([0.3, -0.7, 0.5, 0.2, 0.9, -0.4])
