@@ -26,7 +26,7 @@ from jaxrbd.constraints.plan import Plan
 from jaxrbd.constraints.rows import Moving, sum_by_row
 from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import armature_of, eliminate, solve_ldl, zero_articulated
+from jaxrbd.tree.aba import armature_of, eliminate, root_armature, solve_roots, zero_articulated
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.scan import inward, outward
 from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Inertia, Mat3, Motion, Vec3
@@ -113,9 +113,7 @@ def links_problem(sys: System, plan: Plan, moving: Moving, I: Inertia, I0: Inert
         H, pull = H + jax.tree.map(put, IA), pull + jax.tree.map(put, pA)
         rest = Rest(R, r, S, G, ud)
     R, r, S, arm, t = part(plan.slots, plan.support.live) if plan.support.size else (None,) * 5
-    arm0 = kin.root_rows(sys, sys.armature, Force)
-    arm0 = jnp.stack([*arm0.ang, *arm0.lin], 1)
-    return Problem(R, r, S, arm, t, arm0, H, pull, kin.root_rows(sys, tau, Force)), rest
+    return Problem(R, r, S, arm, t, root_armature(sys), H, pull, kin.root_rows(sys, tau, Force)), rest
 
 
 def _solid(tree, count: int, like):
@@ -420,20 +418,6 @@ def pull_lanes(inner: list[int], kept: Lanes, l, A: Motion, z):
         new = inverse * (A.dot(jax.tree.map(lambda x, k=k: x[:, k], kept.K)) + l[:, k] - others)
         z = jnp.concatenate([z[:, :j], jnp.where(closes, new, z[:, j])[:, None], z[:, j + 1 :]], 1)
     return z
-
-
-def solve_roots(armature0, IA: ArticulatedInertia, f: Force) -> Motion:
-    """(IA + armature) A = f for every free root by 6x6 LDLᵀ; the world's row is zero."""
-    zero = jax.tree.map(lambda x: jnp.zeros_like(x[:1]), f)
-    if f.ang.x.shape[0] == 1:
-        return Motion(zero.ang, zero.lin)
-    IA, f, arm = kin.take((IA, f, armature0), slice(1, None))
-    A, B, C = IA.A.full(), IA.B, IA.C.full()
-    M = [[*A[i], *B[i]] for i in range(3)] + [[*(B[k][i] for k in range(3)), *C[i]] for i in range(3)]
-    for k in range(6):
-        M[k][k] = M[k][k] + arm[:, k]
-    x = solve_ldl(M, [*f.ang, *f.lin])
-    return kin.join(Motion(zero.ang, zero.lin), Motion(Vec3(*x[:3]), Vec3(*x[3:])))
 
 
 def rest_accelerations(plan: Plan, rest: Rest, dA: Motion):

@@ -147,7 +147,7 @@ def articulated_motion(sys: System, q, v, tau, f_ext):
     rotor = kin.root_rows(sys, sys.armature, Force).lin
     f0 = kin.root_rows(sys, tau, Force) - (p0 + pA0)
     f0 = Force(f0.ang, Vec3(*(f - m * x for f, m, x in zip(f0.lin, rotor, g))))
-    A0 = _solve_roots(sys, factor.root, f0)
+    A0 = solve_roots(root_armature(sys), factor.root, f0)
     world = jnp.asarray(np.arange(nodes.nroots) == 0, q.dtype)[:, None]
     A0 = Motion(A0.ang, A0.lin - g * world)
 
@@ -186,7 +186,7 @@ def articulated_solve(sys: System, q, b):
     zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), b)
     xs = (I.rotate(links.A.T), *links[:3], armature_of(sys, nodes), rows(b, nodes.v))
     (IA0, p0), Gu = inward(nodes, articulate, xs, zero)
-    A0 = _solve_roots(sys, IA0 + I0.articulated(), kin.root_rows(sys, b, Force) - p0)
+    A0 = solve_roots(root_armature(sys), IA0 + I0.articulated(), kin.root_rows(sys, b, Force) - p0)
     a = _accelerations(nodes, links, Gu, A0, b)
     return kin.gather_dofs(sys, a, [*A0.ang, *A0.lin])
 
@@ -219,7 +219,7 @@ def factor_solve(sys: System, factor: Factor, b):
 
     xs = (*factor.links[:3], factor.G, rows(b, nodes.v))
     p0, u = inward(nodes, push, xs, kin.zeros(Force(ZERO3, ZERO3), b))
-    A0 = _solve_roots(sys, factor.root, kin.root_rows(sys, b, Force) - p0)
+    A0 = solve_roots(root_armature(sys), factor.root, kin.root_rows(sys, b, Force) - p0)
     Gu = (factor.G, u * factor.Dinv) if nodes.size else None
     a = _accelerations(nodes, factor.links, Gu, A0, b)
     return kin.gather_dofs(sys, a, [*A0.ang, *A0.lin])
@@ -313,20 +313,24 @@ def armature_of(sys: System, nodes):
     return armature if nodes.live.all() else armature + dead
 
 
-def _solve_roots(sys: System, IA: ArticulatedInertia, f: Force) -> Motion:
+def root_armature(sys: System):
+    """Armature of the roots' six columns, (nroots, 6, B); the world's is zero."""
+    six = kin.root_rows(sys, sys.armature, Force)
+    return jnp.stack([*six.ang, *six.lin], 1)
+
+
+def solve_roots(armature, IA: ArticulatedInertia, f: Force) -> Motion:
     """(IA + armature) A = f for every free root by 6x6 LDLᵀ; the world's row is zero."""
-    t, nodes = sys.topology, nodes_of(sys.topology)
-    zero = jnp.zeros_like(f.ang.x)
-    if not len(nodes.root_bodies):
-        return Motion(Vec3(zero, zero, zero), Vec3(zero, zero, zero))
-    IA, f = kin.take((IA, f), slice(1, None))
+    zero = jax.tree.map(lambda x: jnp.zeros_like(x[:1]), f)
+    if f.ang.x.shape[0] == 1:
+        return Motion(zero.ang, zero.lin)
+    IA, f, armature = kin.take((IA, f, armature), slice(1, None))
     A, B, C = IA.A.full(), IA.B, IA.C.full()
     M = [[*A[i], *B[i]] for i in range(3)] + [[*(B[k][i] for k in range(3)), *C[i]] for i in range(3)]
     for k in range(6):
-        M[k][k] = M[k][k] + rows(sys.armature, np.array([t.v_starts[b] + k for b in nodes.root_bodies]))
+        M[k][k] = M[k][k] + armature[:, k]
     x = solve_ldl(M, [*f.ang, *f.lin])
-    a = Motion(Vec3(*x[:3]), Vec3(*x[3:]))
-    return jax.tree.map(lambda y: jnp.concatenate([zero[:1], y]), a)
+    return kin.join(Motion(zero.ang, zero.lin), Motion(Vec3(*x[:3]), Vec3(*x[3:])))
 
 
 def solve_ldl(M, b):
