@@ -114,8 +114,21 @@ class Base:
         return frozenset()
 
 
+class _Derived:
+    """What a derivative takes over from the program `of` which it is one."""
+
+    of: Any
+
+    @property
+    def topology(self):
+        return self.of.topology
+
+    def deciders(self, count):
+        return self.of.deciders(count)
+
+
 @dataclass(frozen=True)
-class Tangent:
+class Tangent(_Derived):
     """Directional derivative of a program; takes its leaves, (its results,) and tangents of active leaves."""
 
     of: Any
@@ -138,13 +151,6 @@ class Tangent:
         return partial_jvp(self.of.run, primals, full)
 
     @property
-    def topology(self):
-        return self.of.topology
-
-    def deciders(self, count):
-        return self.of.deciders(count)
-
-    @property
     def tied(self):
         tied = self.of.tied
         start = len(self.active)
@@ -155,7 +161,7 @@ class Tangent:
 
 
 @dataclass(frozen=True)
-class Pair:
+class Pair(_Derived):
     """A kernel and its directional derivative: leaves and tangents in, results and their tangents out."""
 
     of: Base
@@ -168,13 +174,6 @@ class Pair:
         n = len(self.active)
         out, dout = self.of.kernel.pair_rule(self.of, *_match(leaves[:n], leaves[n:], self.active))
         return [*out, *dout]
-
-    @property
-    def topology(self):
-        return self.of.topology
-
-    def deciders(self, count):
-        return self.of.deciders(count)
 
     @property
     def tied(self):
