@@ -3,8 +3,8 @@
 Prints and stores rows {case, metric, ours, peer, peer_name, ratio}; ratio > 1 means that we are better. Every
 solver makes three proximal iterations. Pinocchio runs `constraintDynamics` (mu = 1e-6, at most three
 iterations) in a process per core; MJX solves the same constraints as equalities, with one Newton
-iteration. At the end a table like [CABA] Table II: times relative to ProxLTL, ours and the paper's. Nothing
-else should run meanwhile.
+iteration. Then come the damped Delassus inverses, how run time grows on chains and trees, and tables like
+[CABA] Tables II and III: times relative to LTL, ours and the paper's. Nothing else should run meanwhile.
 """
 
 import sys
@@ -16,13 +16,22 @@ from benchmarks.gradients import OURS64
 from benchmarks.harness import Arena, Entry
 from benchmarks.speed import MJX, OURS, PINOCCHIO
 
-PUBLISHED = {  # [CABA] Table II, µs: cABA, PV, LTLs, LTL
-    ("solo12", "F3x2"): (1.81, 2.11, 2.06, 3.08),
-    ("solo12", "F3x4"): (2.25, 2.84, 2.27, 4.06),
-    ("talos_full_v2", "F6x2"): (5.02, 6.27, 7.14, 10.2),
-    ("talos_full_v2", "F6x2H6x2"): (6.21, 8.84, 7.57, 14.5),
+PUBLISHED = {  # [CABA] Table II, µs
+    ("solo12", "F3x2"): dict(zip(contacts.SOLVERS, (1.81, 2.11, 2.06, 3.08))),
+    ("solo12", "F3x4"): dict(zip(contacts.SOLVERS, (2.25, 2.84, 2.27, 4.06))),
+    ("talos_full_v2", "F6x2"): dict(zip(contacts.SOLVERS, (5.02, 6.27, 7.14, 10.2))),
+    ("talos_full_v2", "F6x2H6x2"): dict(zip(contacts.SOLVERS, (6.21, 8.84, 7.57, 14.5))),
 }
-MJX_BATCH = 1024
+PUBLISHED_INVERSES = {  # [CABA] Table III, µs: cABA-OSIMf, cABA-OSIM, LTL with inversion
+    ("solo12", "F3x2"): {"cabaf": 1.57, "caba": 1.68, "ltl": 1.57},
+    ("solo12", "F3x4"): {"cabaf": 1.94, "caba": 2.28, "ltl": 2.48},
+    ("talos_full_v2", "F6x2"): {"cabaf": 4.05, "caba": 4.21, "ltl": 6.42},
+    ("talos_full_v2", "F6x2H6x2"): {"cabaf": 4.57, "caba": 4.95, "ltl": 10.9},
+}
+CASES = ("solvers", "inverses", "scaling")
+MJX_BATCH, SCALING_BATCH = 1024, 1024
+CHAINS, TREES = (10, 20, 30, 50, 70, 100), (2, 3, 4, 5)
+EXPONENT = 1.15
 MAIN = {"solo12": "F3x4", "talos_full_v2": "F6x2"}
 PINOCCHIO_AIM, MJX_AIM, VJP_AIM = 1.0, 5.0, 0.2
 
@@ -65,14 +74,44 @@ def race(
     return seconds
 
 
-def table(times: dict[tuple[str, str], dict[str, float]]):
-    """Times of the solvers relative to ProxLTL: ours, and in brackets those of the paper."""
-    print(f"\n{'time / ProxLTL (ours, [CABA] Table II)':44}" + "".join(f"{s:>22}" for s in contacts.SOLVERS))
+def inverses(arena: Arena, robot: str, case: str, batch: int) -> dict[str, float]:
+    """Seconds per state of every damped Delassus inverse, all ours: no peer gives it for batches."""
+    results = arena.race([Entry(OURS, f"inverse:{a}:{case}", batch) for a in contacts.INVERSES], robot)
+    return {r.task.split(":")[1]: r.seconds for r in results}
+
+
+def scaling(arena: Arena, found: report.Rows):
+    """Run time over links of a chain with its tip welded, and over rows at the tips of binary trees."""
+    import jaxrbd as rbd
+
+    rows = [3 * sum(f.startswith("tip") for f in rbd.zoo.binary_tree(k).frame_names) for k in TREES]
+    families = {
+        "chain, links": ([f"chain{k}" for k in CHAINS], CHAINS),
+        "tree, rows": ([f"tree{k}" for k in TREES], rows),
+    }
+    for name, (robots, sizes) in families.items():
+        for solver in ("ConstrainedABA", "ProxLTL"):
+            entry = Entry(OURS, f"constrained:{solver}:tips", SCALING_BATCH)
+            times = [r.seconds for robot in robots for r in arena.race([entry], robot)]
+            if len(times) < len(sizes):
+                continue
+            power = float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
+            aims = (1.0,) if solver == "ConstrainedABA" else ()
+            case = f"{name} {sizes[0]} to {sizes[-1]}, {solver}"
+            found.add(case, "exponent", power, EXPONENT, "limit", False, aims=aims)
+
+
+def table(title: str, names, times: dict[tuple[str, str], dict[str, float]], published, reference: str):
+    """Times relative to the reference: ours, and in brackets those of the paper."""
+    print(f"\n{title:44}" + "".join(f"{s:>22}" for s in names))
     for key, seconds in times.items():
         cells = []
-        for solver, published in zip(contacts.SOLVERS, PUBLISHED[key]):
-            mine = seconds.get(solver, np.nan) / seconds.get("ProxLTL", np.nan)
-            cells.append(f"{mine:13.2f}   ({published / PUBLISHED[key][-1]:.2f})")
+        for name in names:
+            mine = seconds.get(name, np.nan) / seconds.get(reference, np.nan)
+            theirs = published[key].get(name)
+            cells.append(
+                f"{mine:13.2f}   ({theirs / published[key][reference]:.2f})" if theirs else f"{mine:.2f}"
+            )
         print(f"{' '.join(key):44}" + "".join(f"{c:>22}" for c in cells))
 
 
@@ -108,7 +147,7 @@ def main(arguments=None) -> int:
     chosen = report.options(
         "constrained",
         __doc__,
-        ("all",),
+        CASES,
         quick="the main cases, without MJX",
         check="compare our solvers with Pinocchio's",
         plot="nothing yet",
@@ -116,16 +155,24 @@ def main(arguments=None) -> int:
     )
     if chosen.check:
         return 0 if check(chosen.robots) else 1
-    found, times = report.Rows(), {}
+    found, times, inverse_times = report.Rows(), {}, {}
     found.introduce()
+    cases = chosen.cases if not chosen.quick else ["solvers"]
     with report.arena(chosen) as arena:
         arena.start([OURS, PINOCCHIO[1], *([] if chosen.quick else [OURS64, *MJX])])
         for robot in chosen.robots:
             for case in [MAIN[robot]] if chosen.quick else contacts.CASES[robot]:
-                seconds = race(arena, found, robot, case, chosen.batch, chosen.quick)
-                if seconds:
-                    times[robot, case] = seconds
-        table(times)
+                if "solvers" in cases:
+                    times[robot, case] = race(arena, found, robot, case, chosen.batch, chosen.quick)
+                if "inverses" in cases:
+                    inverse_times[robot, case] = inverses(arena, robot, case, chosen.batch)
+        if "scaling" in cases:
+            scaling(arena, found)
+        if times:
+            table("time / ProxLTL (ours, [CABA] Table II)", contacts.SOLVERS, times, PUBLISHED, "ProxLTL")
+        if inverse_times:
+            title = "time / LTL (ours, [CABA] Table III)"
+            table(title, contacts.INVERSES, inverse_times, PUBLISHED_INVERSES, "ltl")
         found.finish(arena, chosen.json)
     return 0
 

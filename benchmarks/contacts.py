@@ -1,6 +1,8 @@
 """Constrained forward dynamics as tasks: "constrained:SOLVER:CASE", for every contender that has it.
 
 Cases are named as in [CABA]: F feet, H hands; 3 rows hold a point, 6 a whole link; x2 means two of them.
+Chains and trees of the zoo have the case "tips": a chain's tip is welded, the tips of a tree are points held.
+"inverse:ALGORITHM:CASE" is the damped Delassus inverse under the same constraints.
 """
 
 from collections.abc import Callable
@@ -15,11 +17,12 @@ CASES = {
     },
 }
 SOLVERS = ("ConstrainedABA", "ProxPV", "ProxLTLs", "ProxLTL")
-ITERATIONS = 3
+INVERSES = ("cabaf", "caba", "pvf", "pvr", "ltl")
+ITERATIONS, MU = 3, 1e4  # the latter for inverses in float32
 
 
 def is_constrained(task: str) -> bool:
-    return task.startswith("constrained:")
+    return task.startswith(("constrained:", "inverse:"))
 
 
 def contacts_of(task: str) -> list[tuple[int, str]]:
@@ -29,14 +32,18 @@ def contacts_of(task: str) -> list[tuple[int, str]]:
 
 
 def ours(system, task: str) -> Callable:
-    """Accelerations under the case's constraints by one of our solvers, three iterations."""
+    """Accelerations under the case's constraints by one of our solvers, three iterations; or the inverse."""
     import jaxrbd as rbd
 
-    name = task.split(":")[1]
-    solver = getattr(rbd, name)(iterations=ITERATIONS)
+    kind, name, case = task.split(":")
     make = {3: rbd.constraints.connect, 6: rbd.constraints.weld}
-    held = rbd.constraints.combine(*(make[n](system, f) for n, f in contacts_of(task)))
-    return lambda q, v, tau: rbd.constrained_dynamics(system, q, v, tau, held, solver).value.a
+    tips = [f for f in system.frame_names if f.startswith("tip")]
+    held = [(6 if len(tips) == 1 else 3, f) for f in tips] if case == "tips" else contacts_of(task)
+    constraints = rbd.constraints.combine(*(make[n](system, f) for n, f in held))
+    if kind == "inverse":
+        return lambda q, v, tau: rbd.constraints.delassus_inverse(system, constraints, q, MU, name)
+    solver = getattr(rbd, name)(iterations=ITERATIONS)
+    return lambda q, v, tau: rbd.constrained_dynamics(system, q, v, tau, constraints, solver).value.a
 
 
 def pinocchio(pin, model, task: str) -> Callable:

@@ -48,8 +48,8 @@ def prepare_jax(contender: str, settings: dict, task: str, robot: str, batch: in
     import jax.numpy as jnp
 
     spread = bool(settings.get("spread"))
-    if robot.startswith("chain"):
-        function, inputs = _chain(int(robot.removeprefix("chain")), task, max(batch, 1))
+    if robot.startswith(("chain", "tree")):
+        function, inputs = _from_zoo(robot, task, max(batch, 1))
     else:
         model = _cached_model(contender, robot)
         states = _cached_states(robot, max(batch, 1))
@@ -79,12 +79,14 @@ def prepare_jax(contender: str, settings: dict, task: str, robot: str, batch: in
     return Job(run, max(batch, 1) * steps, lambda: compile_anew()[1]), seconds
 
 
-def _chain(links: int, task: str, batch: int):
+def _from_zoo(robot: str, task: str, batch: int):
+    """A task on "chain50" (50 links) or "tree4" (a binary tree with four levels of branches)."""
     import jax
 
     import jaxrbd as rbd
 
-    system = rbd.zoo.chain(links)
+    make, size = (rbd.zoo.chain, robot[5:]) if robot.startswith("chain") else (rbd.zoo.binary_tree, robot[4:])
+    system = make(int(size))
     keys = jax.random.split(jax.random.key(0), batch)
     q = jax.jit(jax.vmap(lambda key: rbd.random_configuration(system, key)))(keys)
     v, tau = jax.random.normal(jax.random.key(1), (2, batch, system.nv))

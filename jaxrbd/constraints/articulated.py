@@ -22,47 +22,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.constraints.lanes import (
+    Acting,
+    Lanes,
+    close_lanes,
+    lane_numbers,
+    lane_wrenches,
+    move,
+    pairs,
+    pull_lanes,
+    push_lanes,
+    row_forces,
+    row_motion,
+    wide,
+)
 from jaxrbd.constraints.plan import Plan
-from jaxrbd.constraints.rows import Moving, sum_by_row
-from jaxrbd.model.system import System
+from jaxrbd.constraints.rows import sum_by_row
+from jaxrbd.constraints.supporting import Problem
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import armature_of, eliminate, root_armature, solve_roots, zero_articulated
-from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.aba import eliminate, solve_roots, zero_articulated
 from jaxrbd.tree.scan import inward, outward
-from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Inertia, Mat3, Motion, Vec3
+from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Motion, Vec3
 from jaxrbd.tree.sweep import rows
-
-
-class Problem(NamedTuple):
-    """The links that support constraints, with all others folded into their inertias and forces."""
-
-    R: Mat3  # (NS, B) supporting slots
-    r: Vec3
-    S: Motion
-    armature: Any
-    tau: Any
-    armature0: Any  # (nroots, 6, B)
-    H: ArticulatedInertia  # (P, B) positions: supporting slots, then roots
-    p: Force  # (P, B) force on the links at a = 0
-    tau0: Force  # (nroots, B)
-
-
-class Rest(NamedTuple):
-    """What is left of the unsupported links: enough to find their accelerations afterwards."""
-
-    R: Mat3
-    r: Vec3
-    S: Motion
-    G: Force
-    ud: Any
-
-
-class Lanes(NamedTuple):
-    """Rows that close at a link: their K, L and 1/L_jj at the moment of elimination, lane by lane."""
-
-    K: Force  # (n, inner, B) for the inner lanes only
-    L: Any  # (n, inner, lanes, B)
-    inverse: Any  # (n, inner, B), zero where a lane does not close
 
 
 class Factor(NamedTuple):
@@ -73,124 +54,6 @@ class Factor(NamedTuple):
     root: ArticulatedInertia  # (nroots, B)
     K0: Force | None  # (nroots, lanes, B) of rows still open
     world: Any  # (lanes, lanes, B): L of the rows that only the world closes
-
-
-def links_problem(sys: System, plan: Plan, moving: Moving, I: Inertia, I0: Inertia, p: Force, p0: Force, tau):
-    """Fold the unsupported links into the supporting ones: one inward pass over them."""
-    nodes = nodes_of(sys.topology)
-    links, armature, joint = moving.links, armature_of(sys, nodes), rows(tau, nodes.v)
-    like = p.ang.x
-    wide = lambda x: x if isinstance(x, int) else jnp.broadcast_to(x, x.shape[:-1] + like.shape[-1:])  # noqa: E731
-    own = lambda tree, index: kin.take(jax.tree.map(wide, tree), index)  # noqa: E731
-
-    def part(index, live):
-        R, r, S, arm, t = own((links.R, links.p, links.S, armature, joint), index)
-        if not live.all():
-            arm = arm + jnp.asarray(~live, arm.dtype)[:, None]
-        return R, r, S, arm, t
-
-    rest = None
-    at_links = _solid(own(I, plan.slots).articulated(), plan.support.size, like)
-    H = kin.join(at_links, _solid(I0.articulated(), nodes.nroots, like))
-    pull = kin.join(own(p, plan.slots), kin.broadcast(p0, like))
-    if plan.rest.size:
-        R, r, S, arm, t = part(plan.rest_slots, plan.rest.live)
-
-        def articulate(acc, x):
-            IA, p = acc
-            I, p_own, R, r, S, armature, tau = x
-            Ia, G, Dinv = eliminate(IA + I.articulated(), S, armature)
-            p = p + p_own
-            u = tau - S.dot(p)
-            return (Ia.rotate(R).from_(r), (p + G * u).rotate(R).from_(r)), (G, u * Dinv)
-
-        xs = (own(I, plan.rest_slots), own(p, plan.rest_slots), R, r, S, arm, t)
-        zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), like)
-        (IA, pA), (G, ud) = inward(plan.rest, articulate, xs, zero)
-        place = np.full(plan.support.size + nodes.nroots, len(plan.attachments))
-        place[plan.attachments] = np.arange(len(plan.attachments))
-        put = lambda x: rows(jnp.concatenate([x, jnp.zeros_like(x[:1])]), place)  # noqa: E731
-        H, pull = H + jax.tree.map(put, IA), pull + jax.tree.map(put, pA)
-        rest = Rest(R, r, S, G, ud)
-    R, r, S, arm, t = part(plan.slots, plan.support.live) if plan.support.size else (None,) * 5
-    return Problem(R, r, S, arm, t, root_armature(sys), H, pull, kin.root_rows(sys, tau, Force)), rest
-
-
-def _solid(tree, count: int, like):
-    """Numbers in place of the symbolic zeros of rigid inertias."""
-    return jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x, like.dtype), (count, like.shape[-1])), tree)
-
-
-# --- rows on positions ---------------------------------------------------------------------------------
-
-
-class Acting(NamedTuple):
-    """The rows of the constraints where they act, in numbers: (m, B) wrenches and joint entries."""
-
-    KA: Force
-    KB: Force
-    kappa: Any
-    mu: Any  # (m, B) penalty of every row
-
-
-def row_motion(plan: Plan, table, x: Acting, dA: Motion, a):
-    """J a for accelerations of positions (P, B) and joints (NS, B)."""
-    y = kin.take(dA, plan.position_a).dot(x.KA)
-    if (plan.position_b != plan.support.size).any():
-        y = y + kin.take(dA, plan.position_b).dot(x.KB)
-    if len(table.joint_rows):
-        at = jnp.stack([*dA.ang, *dA.lin], 1)
-        NS = plan.support.size
-        every = at[NS:].reshape((-1,) + at.shape[2:])
-        every = every if a is None else jnp.concatenate([a, every])
-        where = np.where(
-            plan.dof_column < 0, plan.dof_position, NS + 6 * (plan.dof_position - NS) + plan.dof_column
-        )
-        y = y + sum_by_row(x.kappa * rows(every, where), table.joint_rows, table.m)
-    return y
-
-
-def row_forces(plan: Plan, table, x: Acting, lam, nroots: int):
-    """Jᵀ lam as wrenches on positions (P, B), forces on joints (NS, B) and on roots (nroots, 6, B)."""
-    NS = plan.support.size
-    P = NS + nroots
-    f = jax.tree.map(lambda k: sum_by_row(k * lam, plan.position_a, P), x.KA)
-    if (plan.position_b != NS).any():
-        f = f + jax.tree.map(lambda k: sum_by_row(k * lam, plan.position_b, P), x.KB)
-    joints = roots = None
-    if len(table.joint_rows):
-        push = x.kappa * rows(lam, table.joint_rows)
-        on_joint = plan.dof_column < 0
-        joints = sum_by_row(
-            push * jnp.asarray(on_joint, push.dtype)[:, None],
-            np.where(on_joint, plan.dof_position, 0),
-            max(NS, 1),
-        )[:NS]
-        where = np.where(on_joint, 0, 6 * (plan.dof_position - NS) + plan.dof_column)
-        roots = sum_by_row(push * jnp.asarray(~on_joint, push.dtype)[:, None], where, 6 * nroots)
-        roots = roots.reshape((nroots, 6) + push.shape[1:])
-    return f, joints, roots
-
-
-def lane_wrenches(plan: Plan, table, x: Acting) -> Force:
-    """K of open rows where they act: (P, lanes, B)."""
-    batch = x.mu.shape[-1:]
-    pairs = int(plan.root_pair.max(initial=-1)) + 1
-    extra = [jnp.zeros((1,) + batch, x.mu.dtype)] * 6
-    if pairs:
-        owner = np.where(plan.root_pair < 0, pairs, plan.root_pair)
-        column = lambda c: x.kappa * jnp.asarray(plan.dof_column == c, x.mu.dtype)[:, None]  # noqa: E731
-        extra = [
-            jnp.concatenate([sum_by_row(column(c), owner, pairs + 1)[:pairs], extra[c]]) for c in range(6)
-        ]
-    put = lambda a, b, e: rows(jnp.concatenate([a, b, e]), plan.wrench)  # noqa: E731
-    six = [put(a, b, e) for a, b, e in zip([*x.KA.ang, *x.KA.lin], [*x.KB.ang, *x.KB.lin], extra)]
-    return Force(Vec3(*six[:3]), Vec3(*six[3:]))
-
-
-def lane_numbers(plan: Plan, x):
-    """One number per row where it begins: (P, lanes, B)."""
-    return rows(jnp.concatenate([x, jnp.zeros_like(x[:1])]), plan.begin)
 
 
 # --- factor --------------------------------------------------------------------------------------------
@@ -235,8 +98,8 @@ def factor(plan: Plan, table, prob: Problem, x: Acting, soft: bool = True) -> Fa
         Ia, G, Dinv = eliminate(IA, S, armature)
         s = None
         if lanes:
-            s = _wide(S).dot(K) + kappa
-            K = _move(K - _wide(G) * s, R, r)
+            s = wide(S).dot(K) + kappa
+            K = move(K - wide(G) * s, R, r)
             if soft:
                 L = L + s[:, :, None] * (s * Dinv[:, None])[:, None]
         return (Ia.rotate(R).from_(r), K, L), (G, Dinv, s, kept)
@@ -271,8 +134,8 @@ def factor(plan: Plan, table, prob: Problem, x: Acting, soft: bool = True) -> Fa
             kept = kept0 if kept is None else kin.join(kept, kept0)
         if plan.close[NS].any():
             world = jnp.sum(L0, 0) if soft else _open_delassus(s, Dinv, zero_lanes(lanes, lanes))
-            free = solve_roots(prob.armature0[:, :, None], _wide(IA0), K0)
-            world = world + jnp.sum(_pairs(free, K0), 0)
+            free = solve_roots(prob.armature0[:, :, None], wide(IA0), K0)
+            world = world + jnp.sum(pairs(free, K0), 0)
     return Factor(G, Dinv, s, kept, IA0, K0, world)
 
 
@@ -282,23 +145,6 @@ def _open_delassus(s, Dinv, zero):
         return zero
     step = lambda L, x: (L + x[0][:, None] * (x[0] * x[1])[None], None)  # noqa: E731
     return jax.lax.scan(step, zero, (s, Dinv))[0]
-
-
-def close_lanes(inner: list[int], close, H: ArticulatedInertia, K: Force, L):
-    """Eliminate the rows that close here, one after another; close: (n, lanes, 1) of 0 and 1."""
-    kept = []
-    for j in inner:
-        k, column = jax.tree.map(lambda x, j=j: x[:, j], K), L[:, :, j]
-        diagonal = column[:, j]
-        inverse = close[:, j] / jnp.where(close[:, j] > 0, diagonal, 1)
-        kept.append((k, column, inverse))
-        H = H.minus_outer(Force(-k.ang, -k.lin), k * inverse)
-        factor = column * inverse[:, None]
-        K = K - _wide(k) * factor
-        L = L - factor[:, :, None] * column[:, None]
-    stack = lambda *xs: jnp.stack(xs, 1)  # noqa: E731
-    k, column, inverse = (jax.tree.map(stack, *part) for part in zip(*kept))
-    return H, K, L, Lanes(k, column, inverse)
 
 
 # --- solve ---------------------------------------------------------------------------------------------
@@ -351,17 +197,6 @@ def push(plan: Plan, prob: Problem, fac: Factor, p: Force, tau, l) -> Pushed:
     return Pushed(u, before, p0, l0)
 
 
-def push_lanes(inner: list[int], kept: Lanes, p: Force, l):
-    before = []
-    for k, j in enumerate(inner):
-        lj = l[:, j]
-        before.append(lj)
-        scaled = kept.inverse[:, k] * lj
-        p = p + jax.tree.map(lambda x, k=k: x[:, k], kept.K) * scaled
-        l = l - kept.L[:, k] * scaled[:, None]
-    return p, l, jnp.stack(before, 1)
-
-
 def free_roots(prob: Problem, fac: Factor, pushed: Pushed, tau0: Force) -> Motion:
     """Accelerations of the roots while no row pulls on them from the world."""
     return solve_roots(prob.armature0, fac.root, tau0 - pushed.p0)
@@ -369,7 +204,7 @@ def free_roots(prob: Problem, fac: Factor, pushed: Pushed, tau0: Force) -> Motio
 
 def world_rows(fac: Factor, pushed: Pushed, A0: Motion):
     """l of the rows that the world closes: (lanes, B)."""
-    return jnp.sum(pushed.l0 + _wide(A0).dot(fac.K0), 0)
+    return jnp.sum(pushed.l0 + wide(A0).dot(fac.K0), 0)
 
 
 def pull(plan: Plan, prob: Problem, fac: Factor, pushed: Pushed, A0: Motion, z):
@@ -377,7 +212,7 @@ def pull(plan: Plan, prob: Problem, fac: Factor, pushed: Pushed, A0: Motion, z):
     NS, lanes = plan.support.size, plan.lanes
     inner = plan.inner if fac.lanes is not None else []
     if z is not None:
-        free = solve_roots(prob.armature0[:, :, None], _wide(fac.root), fac.K0)
+        free = solve_roots(prob.armature0[:, :, None], wide(fac.root), fac.K0)
         A0 = A0 - jax.tree.map(lambda x: jnp.sum(x * z[None], 1), free)
     at = lambda tree, s: None if tree is None else kin.take(tree, s)  # noqa: E731
     own, root = slice(0, NS), slice(NS, None)
@@ -407,47 +242,6 @@ def pull(plan: Plan, prob: Problem, fac: Factor, pushed: Pushed, A0: Motion, z):
     xs = (prob.R, prob.r, prob.S, fac.G, fac.Dinv, fac.s, pushed.u, at(fac.lanes, own), l)
     A, zs, a = outward(plan.support, step, xs, start)
     return kin.join(A, A0), a, jnp.concatenate([zs, z0]) if lanes else None
-
-
-def pull_lanes(inner: list[int], kept: Lanes, l, A: Motion, z):
-    """z of the rows that close at a link, once its acceleration is known."""
-    for k, j in reversed(list(enumerate(inner))):
-        inverse = kept.inverse[:, k]
-        closes = inverse > 0
-        others = jnp.sum(kept.L[:, k] * z, 1) - kept.L[:, k, j] * z[:, j]
-        new = inverse * (A.dot(jax.tree.map(lambda x, k=k: x[:, k], kept.K)) + l[:, k] - others)
-        z = jnp.concatenate([z[:, :j], jnp.where(closes, new, z[:, j])[:, None], z[:, j + 1 :]], 1)
-    return z
-
-
-def rest_accelerations(plan: Plan, rest: Rest, dA: Motion):
-    """Outward over the unsupported links, from where they hang: their joint accelerations (NU, B)."""
-
-    def step(parent, x):
-        A, _ = parent
-        R, r, S, G, ud = x
-        A = A.at(r).rotate(R.T)
-        a = ud - A.dot(G)
-        return A + S * a, a
-
-    start = kin.take(dA, plan.attachments)
-    return outward(plan.rest, step, rest, (start, jnp.zeros_like(start.ang.x)))[1]
-
-
-def gather(sys: System, plan: Plan, a, a_rest, dA: Motion):
-    """Joint accelerations (nv, B) from supporting links, unsupported ones and roots."""
-    nodes = nodes_of(sys.topology)
-    where = np.full(nodes.size, -1)
-    parts = [x for x in (a, a_rest) if x is not None]
-    if plan.support.size:
-        where[plan.slots[plan.support.live]] = np.flatnonzero(plan.support.live)
-    if plan.rest.size:
-        where[plan.rest_slots[plan.rest.live]] = plan.support.size + np.flatnonzero(plan.rest.live)
-    at_nodes = None
-    if parts:
-        at_nodes = rows(jnp.concatenate(parts), np.maximum(where, 0))
-    A0 = kin.take(dA, slice(plan.support.size, None))
-    return kin.gather_dofs(sys, at_nodes, [*A0.ang, *A0.lin])
 
 
 # --- the iterations ------------------------------------------------------------------------------------
@@ -516,21 +310,3 @@ def cholesky_solve(A, b):
     """A x = b for symmetric positive definite A: (n, n, B), b: (n, B)."""
     factor = jax.scipy.linalg.cho_factor(jnp.moveaxis(A, -1, 0), lower=True)
     return jax.scipy.linalg.cho_solve(factor, jnp.moveaxis(b, -1, 0)[..., None])[..., 0].T
-
-
-# --- small helpers: a lane axis between links and batch ------------------------------------------------
-
-
-def _wide(tree):
-    """Insert the axis of lanes."""
-    return jax.tree.map(lambda x: x if isinstance(x, int) else x[:, None], tree)
-
-
-def _pairs(A: Motion, K: Force):
-    """A_i · K_j for every two lanes: (n, lanes, lanes, B)."""
-    left = jax.tree.map(lambda x: x[:, :, None], A)
-    return left.dot(jax.tree.map(lambda x: x[:, None], K))
-
-
-def _move(K: Force, R: Mat3, r: Vec3) -> Force:
-    return K.rotate(_wide(R)).from_(_wide(r))

@@ -15,14 +15,17 @@ import numpy as np
 
 from jaxrbd.constraints import articulated as art
 from jaxrbd.constraints import propagators as prop
-from jaxrbd.constraints import sparse
 from jaxrbd.constraints.data import Constraints, as_constraints
+from jaxrbd.constraints.lanes import Acting
+from jaxrbd.constraints.meeting import meeting_of
 from jaxrbd.constraints.methods import Task, gram, link_inertias, mass_pattern, matrices, no_forces
 from jaxrbd.constraints.plan import Plan, plan_of
 from jaxrbd.constraints.rows import table_of
 from jaxrbd.constraints.solvers import check_constraints, linear_task
+from jaxrbd.constraints.supporting import Problem, links_problem
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System
+from jaxrbd.tree import sparse
 from jaxrbd.tree.arguments import arguments, require_mass
 from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.sweep import rows
@@ -105,13 +108,13 @@ def still_task(sys: System, con: Constraints, q, mu) -> Task:
     return linear_task(sys, con, q, zero(sys.topology.nv), zero(con.rows), mu)
 
 
-def articulated_problem(task: Task, plan: Plan) -> tuple[art.Problem, art.Acting]:
+def articulated_problem(task: Task, plan: Plan) -> tuple[Problem, Acting]:
     """Links that support rows, the others folded into them, and the rows."""
     p, p0 = no_forces(task)
     I, I0 = link_inertias(task.sys, task.moving.links)
-    prob, _ = art.links_problem(task.sys, plan, task.moving, I, I0, p, p0, task.tau)
+    prob, _ = links_problem(task.sys, plan, task.moving, I, I0, p, p0, task.tau)
     mu = jnp.broadcast_to(task.mu, task.c.shape)
-    return prob, art.Acting(task.x.KA, task.x.KB, task.x.kappa, mu)
+    return prob, Acting(task.x.KA, task.x.KB, task.x.kappa, mu)
 
 
 # --- the Delassus matrix, (m, m, B) --------------------------------------------------------------------
@@ -135,7 +138,7 @@ def pv(task: Task):
 
 def efpa(task: Task):
     t, entries = task.sys.topology, task.con.entries
-    plan, meeting = plan_of(t, entries), prop.meeting_of(t, entries, every=True)
+    plan, meeting = plan_of(t, entries), meeting_of(t, entries, every=True)
     prob, x = articulated_problem(task, plan)
     K = prop.half_rows(t, plan, table_of(t, entries), meeting, prob, x)
     G, Dinv, root = prop.link_inertias(plan, prob)
@@ -145,7 +148,7 @@ def efpa(task: Task):
 
 def pvr(task: Task, augment: bool = False):
     t, entries = task.sys.topology, task.con.entries
-    plan, meeting = plan_of(t, entries), prop.meeting_of(t, entries)
+    plan, meeting = plan_of(t, entries), meeting_of(t, entries)
     prob, x = articulated_problem(task, plan)
     K = prop.half_rows(t, plan, table_of(t, entries), meeting, prob, x)
     prob = prop.augmented(plan, prob, x) if augment else prob
@@ -159,7 +162,7 @@ def pvr(task: Task, augment: bool = False):
 def from_base(task: Task, augment: bool):
     """L_1, K_1 (m, 6 free, B), H_1^-1 (free, 6, 6, B): J M^-1 Jᵀ = L_1 + K_1 H_1^-1 K_1ᵀ ([CABA] Eq. 41)."""
     t, entries, m = task.sys.topology, task.con.entries, task.con.rows
-    plan, meeting = plan_of(t, entries), prop.meeting_of(t, entries, base=True)
+    plan, meeting = plan_of(t, entries), meeting_of(t, entries, base=True)
     prob, x = articulated_problem(task, plan)
     K = prop.half_rows(t, plan, table_of(t, entries), meeting, prob, x)
     prob = prop.augmented(plan, prob, x) if augment else prob

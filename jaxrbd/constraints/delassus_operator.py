@@ -13,9 +13,11 @@ import numpy as np
 from jaxrbd.constraints import articulated as art
 from jaxrbd.constraints.data import Constraints, Entry, as_constraints
 from jaxrbd.constraints.delassus import articulated_problem, penalty, still_task
+from jaxrbd.constraints.lanes import Acting, row_forces, row_motion
 from jaxrbd.constraints.plan import Plan, plan_of
 from jaxrbd.constraints.rows import table_of
 from jaxrbd.constraints.solvers import check_constraints
+from jaxrbd.constraints.supporting import Problem
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, Topology, pytree, static
 from jaxrbd.tree.arguments import arguments, array, require_mass
@@ -26,8 +28,8 @@ from jaxrbd.tree.spatial import ZERO3, Force
 class Factors(NamedTuple):
     """Links, rows, and the articulated inertias of M and of M + Jᵀ mu J."""
 
-    prob: art.Problem
-    x: art.Acting
+    prob: Problem
+    x: Acting
     plain: art.Factor
     soft: art.Factor
 
@@ -143,7 +145,7 @@ def product(plan: Plan, table, factors: Factors, lam):
     """J M^-1 Jᵀ lam."""
     prob, x, fac, _ = factors
     nroots = plan.support.nroots
-    f, joints, roots = art.row_forces(plan, table, x, lam, nroots)
+    f, joints, roots = row_forces(plan, table, x, lam, nroots)
     tau0 = prob.tau0
     if roots is not None:
         tau0 = Force(
@@ -154,7 +156,7 @@ def product(plan: Plan, table, factors: Factors, lam):
     pushed = art.push(bare(plan), prob, fac, p, prob.tau if joints is None else joints, None)
     A0 = art.free_roots(prob, fac, pushed, tau0)
     dA, a, _ = art.pull(bare(plan), prob, fac, pushed, A0, None)
-    return art.row_motion(plan, table, x, dA, a)
+    return row_motion(plan, table, x, dA, a)
 
 
 @kernel(lambda form, *_: (form.rows,))

@@ -15,17 +15,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints import articulated as art
-from jaxrbd.constraints import sparse
 from jaxrbd.constraints.data import Constraints
 from jaxrbd.constraints.jacobian import jacobian, support
+from jaxrbd.constraints.lanes import Acting, lane_numbers
 from jaxrbd.constraints.plan import plan_of
 from jaxrbd.constraints.rows import Moving, Rows, sum_by_row, table_of
+from jaxrbd.constraints.supporting import gather, links_problem, rest_accelerations
 from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
+from jaxrbd.tree import sparse
 from jaxrbd.tree.aba import zero_articulated
 from jaxrbd.tree.crba import mass_matrix_with, relations
+from jaxrbd.tree.joints import Links
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.scan import inward
+from jaxrbd.tree.rnea import joint_loads
 from jaxrbd.tree.spatial import ZERO3, Force
 
 
@@ -66,7 +69,7 @@ def solve(task: Task, settings: Settings) -> Found:
     return METHODS[settings.method](task, settings)
 
 
-def link_inertias(sys: System, links: kin.Links):
+def link_inertias(sys: System, links: Links):
     I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
     return I.rotate(links.A.T), I0
 
@@ -79,21 +82,10 @@ def no_forces(task: Task):
 
 
 def joint_forces(task: Task):
-    """f = tau - Jᵀ p, (nv, B): one inward pass."""
+    """f = tau - Jᵀ p, (nv, B)."""
     if task.p is None:
         return task.tau
-    nodes, links = nodes_of(task.sys.topology), task.moving.links
-
-    def push(acc, x):
-        f, R, r = x
-        f = acc + f
-        return f.rotate(R).from_(r), f
-
-    zero = kin.zeros(Force(ZERO3, ZERO3), task.tau)
-    p0, F = inward(nodes, push, (task.p, links.R, links.p), zero)
-    p0 = p0 + task.p0
-    b = kin.gather_dofs(task.sys, links.S.dot(F) if nodes.size else None, [*p0.ang, *p0.lin])
-    return task.tau - b
+    return task.tau - joint_loads(task.sys, task.moving.links, task.p, task.p0, task.tau)
 
 
 def run(step: Callable, state, residual: Callable, change: Callable, settings: Settings):
@@ -139,8 +131,8 @@ def constrained_aba(task: Task, settings: Settings) -> Found:
     plan, table = plan_of(t, task.con.entries), table_of(t, task.con.entries)
     p, p0 = no_forces(task) if task.p is None else (task.p, task.p0)
     I, I0 = link_inertias(sys, task.moving.links)
-    prob, rest = art.links_problem(sys, plan, task.moving, I, I0, p, p0, task.tau)
-    acting = art.Acting(task.x.KA, task.x.KB, task.x.kappa, task.mu)
+    prob, rest = links_problem(sys, plan, task.moving, I, I0, p, p0, task.tau)
+    acting = Acting(task.x.KA, task.x.KB, task.x.kappa, task.mu)
     fac = art.factor(plan, table, prob, acting)
     now, history, count = run(
         lambda now: art.iterate(plan, table, prob, fac, acting, task.c, now),
@@ -149,8 +141,8 @@ def constrained_aba(task: Task, settings: Settings) -> Found:
         lambda now: now.change,
         settings,
     )
-    a_rest = None if rest is None else art.rest_accelerations(plan, rest, now.dA)
-    return Found(art.gather(sys, plan, now.a, a_rest, now.dA), now.lam, history, now.change, count)
+    a_rest = None if rest is None else rest_accelerations(plan, rest, now.dA)
+    return Found(gather(sys, plan, now.a, a_rest, now.dA), now.lam, history, now.change, count)
 
 
 def prox_pv(task: Task, settings: Settings) -> Found:
@@ -159,18 +151,18 @@ def prox_pv(task: Task, settings: Settings) -> Found:
     plan, table = plan_of(t, task.con.entries, late=True), table_of(t, task.con.entries)
     p, p0 = no_forces(task) if task.p is None else (task.p, task.p0)
     I, I0 = link_inertias(sys, task.moving.links)
-    prob, rest = art.links_problem(sys, plan, task.moving, I, I0, p, p0, task.tau)
-    acting = art.Acting(task.x.KA, task.x.KB, task.x.kappa, task.mu)
+    prob, rest = links_problem(sys, plan, task.moving, I, I0, p, p0, task.tau)
+    acting = Acting(task.x.KA, task.x.KB, task.x.kappa, task.mu)
     fac = art.factor(plan, table, prob, acting, soft=False)
-    pushed = art.push(plan, prob, fac, prob.p, prob.tau, art.lane_numbers(plan, -task.c))
+    pushed = art.push(plan, prob, fac, prob.p, prob.tau, lane_numbers(plan, -task.c))
     A0 = art.free_roots(prob, fac, pushed, prob.tau0)
     order = np.argsort(plan.lane)  # lanes and rows are the same numbers in another order
     l = art.world_rows(fac, pushed, A0)[plan.lane]
     delassus = fac.world[plan.lane][:, plan.lane]
     (lam, change), history, count = dual(delassus, -l, task, settings)
     dA, a, _ = art.pull(plan, prob, fac, pushed, A0, -lam[order])
-    a_rest = None if rest is None else art.rest_accelerations(plan, rest, dA)
-    return Found(art.gather(sys, plan, a, a_rest, dA), lam, history, change, count)
+    a_rest = None if rest is None else rest_accelerations(plan, rest, dA)
+    return Found(gather(sys, plan, a, a_rest, dA), lam, history, change, count)
 
 
 def dual(delassus, missing, task: Task, settings: Settings):

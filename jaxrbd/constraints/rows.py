@@ -23,6 +23,7 @@ from jaxrbd.constraints.data import Constraints, Entry
 from jaxrbd.forces import joint_coordinates
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
+from jaxrbd.tree.joints import Links, link_transforms
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.scan import outward, sum_rows
 from jaxrbd.tree.spatial import EYE3, ZERO3, Force, Mat3, Motion, Vec3, rotation_from_quaternion, vec3
@@ -86,7 +87,7 @@ def table_of(t: Topology, entries: tuple[Entry, ...]) -> Table:
 class Moving(NamedTuple):
     """Motion of all slots, then roots: world rotation and position from the root, twists in own axes."""
 
-    links: kin.Links
+    links: Links
     roots: kin.Roots
     R: Mat3
     p: Vec3
@@ -110,7 +111,7 @@ class Rows(NamedTuple):
 def motion(sys: System, q, v, a=None) -> Moving:
     """Velocities and accelerations (bias accelerations if a is None) of all links: one outward pass."""
     nodes = nodes_of(sys.topology)
-    links, roots = kin.link_transforms(sys, q, v), kin.root_states(sys, q)
+    links, roots = link_transforms(sys, q, v), kin.root_states(sys, q)
     a = jnp.zeros_like(v) if a is None else a
     V0, A0 = kin.root_rows(sys, v), kin.root_rows(sys, a)
     g = roots.R.T @ Vec3(*(sys.gravity[k][None] for k in range(3)))
@@ -166,6 +167,17 @@ def sum_by_row(x, owners: np.ndarray, count: int):
     place = np.full(count, len(used))
     place[used] = np.arange(len(used))
     return rows(jnp.concatenate([sums, zero]), place)
+
+
+def summed_wrenches(x, lam, at_a: np.ndarray, at_b: np.ndarray, world: int, count: int) -> Force:
+    """Jᵀ lam as wrenches on `count` places, of which rows have their bodies A and B at those given.
+
+    `x`: has the wrenches KA and KB of every row; B is the world for most rows, and nothing is summed there.
+    """
+    f = jax.tree.map(lambda k: sum_by_row(k * lam, at_a, count), x.KA)
+    if (at_b != world).any():
+        f = f + jax.tree.map(lambda k: sum_by_row(k * lam, at_b, count), x.KB)
+    return f
 
 
 def _wrenches(parts, table, side, q) -> Force:

@@ -16,14 +16,23 @@ import numpy as np
 
 from jaxrbd.constraints.data import Constraints, as_constraints
 from jaxrbd.constraints.methods import Found, Settings, Task, joint_forces, largest, link_inertias, solve
-from jaxrbd.constraints.rows import Moving, Rows, constraint_rows, motion, sum_by_row, table_of
+from jaxrbd.constraints.rows import (
+    Moving,
+    Rows,
+    constraint_rows,
+    motion,
+    sum_by_row,
+    summed_wrenches,
+    table_of,
+)
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, pytree, static
 from jaxrbd.solution import Result, Solution
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments, array, external, require_mass
-from jaxrbd.tree.batching import kernel, partial_jvp, partial_vjp
+from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.programs import partial_jvp, partial_vjp
 from jaxrbd.tree.sweep import rows
 
 
@@ -275,14 +284,11 @@ def forces_of_rows(sys: System, con: Constraints, x: Rows, lam):
     """Jᵀ lam as wrenches on links and roots, and as forces on joints (None if no row acts there)."""
     t, nodes = sys.topology, nodes_of(sys.topology)
     table = table_of(t, con.entries)
-    P = nodes.size + nodes.nroots
-    f = jax.tree.map(lambda k: sum_by_row(k * lam, table.slot_a, P), x.KA)
-    if (table.slot_b != nodes.size).any():
-        f = f + jax.tree.map(lambda k: sum_by_row(k * lam, table.slot_b, P), x.KB)
+    N = nodes.size
+    f = summed_wrenches(x, lam, table.slot_a, table.slot_b, N, N + nodes.nroots)
     joints = None
     if len(table.joint_rows):
         joints = sum_by_row(x.kappa * rows(lam, table.joint_rows), table.joint_dofs, t.nv)
-    N = nodes.size
     return kin.take(f, slice(0, N)), kin.take(f, slice(N, None)), joints
 
 

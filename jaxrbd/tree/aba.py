@@ -19,7 +19,8 @@ from jaxrbd.tree import rnea_derivatives
 from jaxrbd.tree.arguments import arguments, external, require_mass
 from jaxrbd.tree.batching import Base, kernel
 from jaxrbd.tree.dense import forward_dynamics_dense
-from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.joints import Links, link_transforms
+from jaxrbd.tree.nodes import Schedule, nodes_of
 from jaxrbd.tree.rnea import _inverse_dynamics
 from jaxrbd.tree.scan import inward, outward
 from jaxrbd.tree.spatial import (
@@ -39,7 +40,7 @@ NO_BIAS = Motion(ZERO3, ZERO3)
 class Factor(NamedTuple):
     """What remains of the inward pass over inertias: enough to apply M^-1 in O(nb)."""
 
-    links: kin.Links
+    links: Links
     G: Force  # U / D
     Dinv: object
     root: ArticulatedInertia  # of the free roots, in their own axes
@@ -106,7 +107,7 @@ def articulated_motion(sys: System, q, v, tau, f_ext):
     Three passes: velocities outward, articulated inertias and biases inward, accelerations outward.
     """
     nodes = nodes_of(sys.topology)
-    links = kin.link_transforms(sys, q, v)
+    links = link_transforms(sys, q, v)
     qd, R0 = rows(v, nodes.v), kin.root_states(sys, q).R
 
     # pass 1, outward: velocities
@@ -152,12 +153,15 @@ def articulated_motion(sys: System, q, v, tau, f_ext):
     A0 = Motion(A0.ang, A0.lin - g * world)
 
     # pass 3, outward: accelerations
-    qdd = _accelerations(nodes, links, (G, ud), A0, q, c)
+    qdd = joint_accelerations(nodes, links[:3], (G, ud), A0, q, c)
     return kin.gather_dofs(sys, qdd, [*A0.ang, *(A0.lin + g)]), factor
 
 
-def _accelerations(nodes, links: kin.Links, Gu, A0: Motion, like, c=NO_BIAS):
-    """Outward from the accelerations A0 of the roots: a = u/D - G·A for every node, where Gu = (G, u/D)."""
+def joint_accelerations(nodes: Schedule, links, Gu, A0: Motion, like, c=NO_BIAS):
+    """Outward from the accelerations A0 of the roots: a = u/D - G·A for every node.
+
+    `links`: their (R, p, S); `Gu`: (G, u/D) from the inward pass.
+    """
 
     def accelerate(parent, x):
         A, _ = parent
@@ -167,13 +171,13 @@ def _accelerations(nodes, links: kin.Links, Gu, A0: Motion, like, c=NO_BIAS):
         return A + S * a, a
 
     start = kin.broadcast((A0, jnp.zeros_like(A0.ang.x)), like)
-    return outward(nodes, accelerate, (links.R, links.p, links.S, c, Gu), start)[1]
+    return outward(nodes, accelerate, (*links, c, Gu), start)[1]
 
 
 def articulated_solve(sys: System, q, b):
     """M^-1 b for one b: (nv, B), factor and solve together: one inward and one outward pass."""
     nodes = nodes_of(sys.topology)
-    links = kin.link_transforms(sys, q)
+    links = link_transforms(sys, q)
     I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
 
     def articulate(acc, x):
@@ -187,14 +191,14 @@ def articulated_solve(sys: System, q, b):
     xs = (I.rotate(links.A.T), *links[:3], armature_of(sys, nodes), rows(b, nodes.v))
     (IA0, p0), Gu = inward(nodes, articulate, xs, zero)
     A0 = solve_roots(root_armature(sys), IA0 + I0.articulated(), kin.root_rows(sys, b, Force) - p0)
-    a = _accelerations(nodes, links, Gu, A0, b)
+    a = joint_accelerations(nodes, links[:3], Gu, A0, b)
     return kin.gather_dofs(sys, a, [*A0.ang, *A0.lin])
 
 
 def articulated_factor(sys: System, q) -> Factor:
     """Articulated inertias alone: the O(nb) factorisation behind M^-1 b."""
     nodes = nodes_of(sys.topology)
-    links = kin.link_transforms(sys, q)
+    links = link_transforms(sys, q)
     I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
 
     def articulate(acc, x):
@@ -221,7 +225,7 @@ def factor_solve(sys: System, factor: Factor, b):
     p0, u = inward(nodes, push, xs, kin.zeros(Force(ZERO3, ZERO3), b))
     A0 = solve_roots(root_armature(sys), factor.root, kin.root_rows(sys, b, Force) - p0)
     Gu = (factor.G, u * factor.Dinv) if nodes.size else None
-    a = _accelerations(nodes, factor.links, Gu, A0, b)
+    a = joint_accelerations(nodes, factor.links[:3], Gu, A0, b)
     return kin.gather_dofs(sys, a, [*A0.ang, *A0.lin])
 
 

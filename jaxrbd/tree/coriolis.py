@@ -16,6 +16,7 @@ from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import ancestor_pairs, columns_by_dof
+from jaxrbd.tree.joints import column
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.scan import accumulate
 from jaxrbd.tree.spatial import Motion, Vec3, skew, stack
@@ -52,7 +53,7 @@ def _coriolis(sys: System, q, v):
     Ic, Bc = jnp.concatenate([Ic, Ic0 + inertia[N:]]), jnp.concatenate([Bc, Bc0 + B[N:]])
 
     # columns, their derivatives and composites by degree of freedom
-    S, origin = columns_by_dof(sys, kin.column(joints, R), kin.take(p_all, slice(0, N)), roots)
+    S, origin = columns_by_dof(sys, column(joints, R), kin.take(p_all, slice(0, N)), roots)
     S = S.at(Vec3(*(-x for x in origin)))
     S_dot = _column_velocities(sys, V_all).cross(S)
     dof_row = np.array([s if s < N else N + 1 + (s - N) // 6 for s in nodes.slot_of_dof], int)

@@ -16,6 +16,7 @@ from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.batching import kernel
+from jaxrbd.tree.joints import column, joint_transforms
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.scan import inward, outward
 from jaxrbd.tree.spatial import ZERO3, Inertia, Motion, Sym3, Vec3
@@ -97,13 +98,13 @@ def composites(sys: System, q, extra=None):
     `extra`: general inertias that nodes and roots have beside their own, in world axes.
     """
     nodes = nodes_of(sys.topology)
-    joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)
+    joints, roots = joint_transforms(sys, q), kin.root_states(sys, q)
 
     def place(parent, j):
         R, p, _, _ = parent
         r = R @ j.p
         R = R @ j.R
-        S = kin.column(j, R)
+        S = column(j, R)
         return R, p + r, r, S if nodes.slides.any() else S._replace(lin=None)
 
     zero3 = jax.tree.map(jnp.zeros_like, roots.p)

@@ -16,6 +16,7 @@ import numpy as np
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.crba import ancestor_pairs
+from jaxrbd.tree.joints import joint_transforms
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import ZERO3, Force, Inertia, Mat3, Motion, Sym3, Vec3, stack, vec3
 
@@ -87,7 +88,7 @@ def _poses(sys: System, q, jumps):
     nodes = nodes_of(sys.topology)
     last = jax.tree.map(lambda x: x[..., None], sys)
     q = q[:, None]
-    joints, roots = kin.joint_transforms(last, q), kin.root_states(last, q)
+    joints, roots = joint_transforms(last, q), kin.root_states(last, q)
     like = q[:1] + jnp.zeros((nodes.size, 1), q.dtype)
     pose = lambda R, p, like: jnp.stack(  # noqa: E731
         [stack([*row, x], 1, like)[..., 0] for row, x in zip(R, p)], 1

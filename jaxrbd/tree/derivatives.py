@@ -33,6 +33,7 @@ from jaxrbd.tree.aba import Factor, articulated_motion, eliminate
 from jaxrbd.tree.arguments import arguments, external, require_mass
 from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import columns_by_dof, relations
+from jaxrbd.tree.joints import column, joint_transforms
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.scan import accumulate, outward
 from jaxrbd.tree.spatial import ZERO3, Force, Inertia, Mat3, Motion, Vec3, outer, skew
@@ -159,7 +160,7 @@ def _dof_rows(t: Topology):
 def _motions(sys: System, q, v, a):
     """Columns, positions, velocities and accelerations about the roots' origins, nodes then roots."""
     nodes = nodes_of(sys.topology)
-    joints, roots = kin.joint_transforms(sys, q, v), kin.root_states(sys, q, v)
+    joints, roots = joint_transforms(sys, q, v), kin.root_states(sys, q, v)
     A0 = kin.root_twists(sys, roots.R, a)
     A0 = Motion(A0.ang, Vec3(*(x - sys.gravity[k][None] for k, x in enumerate(A0.lin))))
 
@@ -169,7 +170,7 @@ def _motions(sys: System, q, v, a):
         p = p + R @ j.p
         R = R @ j.R
         back = Vec3(*(-c for c in p))
-        S = kin.column(j, R).at(back)
+        S = column(j, R).at(back)
         Sq = S * qd
         V = V + Sq
         A = A + S * qdd + V.cross(Sq)

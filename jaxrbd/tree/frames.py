@@ -18,6 +18,7 @@ from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments, array, frame_index, reference_frame
 from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import ancestor_pairs, columns_by_dof
+from jaxrbd.tree.joints import column, joint_transforms
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import Mat3, Motion, Vec3, rotation_from_quaternion, stack, vec3
 from jaxrbd.tree.sweep import rows
@@ -95,7 +96,7 @@ def wrench_at_frame(sys: System, q, name: str, wrench, frame: str = "world_align
 @kernel(lambda sys, q: [(len(sys.frame_names), 3, 3), (len(sys.frame_names), 3)])
 def _frame_poses(sys: System, q):
     t, nodes = sys.topology, nodes_of(sys.topology)
-    joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)
+    joints, roots = joint_transforms(sys, q), kin.root_states(sys, q)
     R, p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
     p = p + kin.take(roots.p, np.concatenate([nodes.root, np.arange(nodes.nroots)]).astype(int))
     where = np.array([nodes.body_slot[b] if b >= 0 else nodes.size for b in t.frame_bodies], int)
@@ -142,11 +143,11 @@ def _frame_in_tree(sys: System, frame: int, R_all: Mat3, p_all: Vec3):
 
 
 def _jacobian(frame: int, reference: str, sys: System, q):
-    joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)
+    joints, roots = joint_transforms(sys, q), kin.root_states(sys, q)
     R_all, p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
     _, root, R, p, _ = _frame_in_tree(sys, frame, R_all, p_all)
     N = nodes_of(sys.topology).size
-    S = kin.column(joints, kin.take(R_all, slice(0, N)))
+    S = column(joints, kin.take(R_all, slice(0, N)))
     S, origin = columns_by_dof(sys, S, kin.take(p_all, slice(0, N)), roots)
     mask = jnp.asarray(path_to_root(sys.topology, sys.topology.frame_bodies[frame]), q.dtype)[:, None]
     target = Vec3(*(x[None] for x in p))
@@ -166,7 +167,7 @@ def _motion(frame: int, reference: str, sys: System, q, v, a):
     zero3 = jax.tree.map(jnp.zeros_like, roots.p)
     R_all, V_all, A_all = kin.join((R, V, A), kin.broadcast((roots.R, roots.V, A0), q))
     if reference == "world":
-        joints = kin.joint_transforms(sys, q)
+        joints = joint_transforms(sys, q)
         p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None)).p
     else:
         p_all = kin.join(jax.tree.map(jnp.zeros_like, r), kin.broadcast(zero3, q))

@@ -11,6 +11,7 @@ from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import composite_columns
+from jaxrbd.tree.joints import joint_transforms
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import Vec3, stack
 
@@ -102,7 +103,7 @@ def _kinetic_energy(sys: System, q, v):
 @kernel(lambda *_: [(), (3,)])
 def _mass_moment(sys: System, q):
     """Total mass, and the sum of mass times position over everything that moves."""
-    joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)
+    joints, roots = joint_transforms(sys, q), kin.root_states(sys, q)
     R, p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
     nodes = nodes_of(sys.topology)
     I = _world_inertias(sys, kin.take(R, slice(0, nodes.size)), roots)
@@ -116,7 +117,7 @@ def _mass_moment(sys: System, q):
 @kernel(lambda *_: (6,))
 def _momentum(sys: System, q, v):
     _, roots, _, R, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
-    joints = kin.joint_transforms(sys, q)
+    joints = joint_transforms(sys, q)
     p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None)).p
     I = _world_inertias(sys, R, roots)
     x, _ = _positions(sys, p, roots)
@@ -134,7 +135,7 @@ def _com(I, x: Vec3) -> Vec3:
 @kernel(lambda sys, q: (6, sys.nv))
 def _momentum_matrix(sys: System, q):
     nodes = nodes_of(sys.topology)
-    joints, roots = kin.joint_transforms(sys, q), kin.root_states(sys, q)
+    joints, roots = joint_transforms(sys, q), kin.root_states(sys, q)
     R, p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
     I = _world_inertias(sys, kin.take(R, slice(0, nodes.size)), roots)
     x, _ = _positions(sys, p, roots)

@@ -18,6 +18,7 @@ from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import columns_by_dof
 from jaxrbd.tree.frames import path_to_root
+from jaxrbd.tree.joints import column
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import Inertia, Mat3, Motion, Sym3, Vec3
 from jaxrbd.tree.sweep import rows
@@ -90,7 +91,7 @@ def _torque_regressor(sys: System, q, v, a):
     f = type(f)(Rb @ f.ang, Rb @ f.lin)  # world axes, about the body's origin
 
     dof, body = _dof_body_pairs(t)
-    S, origin = columns_by_dof(sys, kin.column(joints, R), kin.take(p_all, slice(0, nodes.size)), roots)
+    S, origin = columns_by_dof(sys, column(joints, R), kin.take(p_all, slice(0, nodes.size)), roots)
     p_body = kin.take(p_all, nodes.body_slot)
     arm = _wide(kin.take(p_body, body) - kin.take(origin, dof))
     entries = _wide(kin.take(S, dof)).dot(kin.take(f, body).from_(arm))

@@ -13,6 +13,7 @@ from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree import rnea_derivatives
 from jaxrbd.tree.arguments import arguments, external
 from jaxrbd.tree.batching import kernel
+from jaxrbd.tree.joints import Links, link_transforms
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.scan import inward, outward
 from jaxrbd.tree.spatial import ZERO3, Force
@@ -45,7 +46,7 @@ def gravity_force(sys: System, q):
 @kernel(lambda sys, *_: (sys.nv,))
 def _inverse_dynamics(sys: System, q, v, a, f_ext):
     nodes = nodes_of(sys.topology)
-    links = kin.link_transforms(sys, q, v)
+    links = link_transforms(sys, q, v)
     V0, A0 = kin.root_rows(sys, v), rnea_derivatives.base_acceleration(sys, q, a)
 
     def move(parent, x):
@@ -66,16 +67,21 @@ def _inverse_dynamics(sys: System, q, v, a, f_ext):
         fx, fx0 = kin.forces_in_links(sys, q, f_ext, links)
         f, f0 = f - fx, f0 - fx0
 
-    # children push on parents
+    return joint_loads(sys, links, f, f0, q) + sys.armature * a
+
+
+def joint_loads(sys: System, links: Links, f: Force, f0: Force, like):
+    """Jᵀ f (nv, B) of wrenches on links and roots, in their own axes: one inward pass."""
+    nodes = nodes_of(sys.topology)
+
     def push(acc, x):
         f, R, r = x
         f = acc + f
         return f.rotate(R).from_(r), f
 
-    from_children, F = inward(nodes, push, (f, links.R, links.p), kin.zeros(Force(ZERO3, ZERO3), q))
+    from_children, F = inward(nodes, push, (f, links.R, links.p), kin.zeros(Force(ZERO3, ZERO3), like))
     f0 = f0 + from_children
-    tau = links.S.dot(F) if nodes.size else None
-    return kin.gather_dofs(sys, tau, [*f0.ang, *f0.lin]) + sys.armature * a
+    return kin.gather_dofs(sys, links.S.dot(F) if nodes.size else None, [*f0.ang, *f0.lin])
 
 
 _inverse_dynamics.derivatives(rnea_derivatives.tangent, rnea_derivatives.adjoint, uses_output=False)

@@ -25,8 +25,9 @@ import numpy as np
 
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.batching import partial_jvp, partial_vjp
+from jaxrbd.tree.joints import link_transforms
 from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.programs import partial_jvp, partial_vjp
 from jaxrbd.tree.scan import inward, outward
 from jaxrbd.tree.spatial import ZERO3, Force, Motion, Vec3
 from jaxrbd.tree.sweep import differentiable_sweeps, rows
@@ -74,7 +75,7 @@ def _tangent(sys: System, states, moved, has_forces: bool):
     nodes = nodes_of(sys.topology)
     q, v, a = states[:3]
     dq, dv, da = moved[:3]
-    links = kin.link_transforms(sys, q, v)
+    links = link_transforms(sys, q, v)
     V0, dV0 = kin.root_rows(sys, v), kin.root_rows(sys, dv)
     A0, dA0 = jax.jvp(lambda q, a: base_acceleration(sys, q, a), (q, a), (dq, da))
     R, p, S = links[:3]
@@ -123,7 +124,7 @@ def _tangent(sys: System, states, moved, has_forces: bool):
 def _adjoint(sys: System, states, lam, has_forces: bool):
     nodes = nodes_of(sys.topology)
     q, v, a = states[:3]
-    links = kin.link_transforms(sys, q, v)
+    links = link_transforms(sys, q, v)
     V0, W0 = kin.root_rows(sys, v), kin.root_rows(sys, lam)
     A0, pull_root = jax.vjp(lambda q, a: base_acceleration(sys, q, a), q, a)
     R, p, S = links[:3]
@@ -179,7 +180,7 @@ def _adjoint(sys: System, states, lam, has_forces: bool):
 
 
 def _external(sys: System):
-    return lambda q, f_ext: kin.forces_in_links(sys, q, f_ext, kin.link_transforms(sys, q))
+    return lambda q, f_ext: kin.forces_in_links(sys, q, f_ext, link_transforms(sys, q))
 
 
 @lru_cache(maxsize=512)

@@ -67,6 +67,12 @@ def rows(x, index, axis: int = 0):
     return rows_p.bind(jnp.asarray(x), index=_Index(np.asarray(index, np.int32)), axis=axis)
 
 
+def take(tree, index):
+    """Rows of every array leaf; symbolic zeros stay."""
+    pick = rows if isinstance(index, np.ndarray) else lambda x, i: x[i]
+    return jax.tree.map(lambda x: x if isinstance(x, int) else pick(x, index), tree)
+
+
 @rows_p.def_abstract_eval
 def _rows_abstract(x, *, index, axis):
     shape = x.shape[:axis] + index.array.shape + x.shape[axis + 1 :]

@@ -68,6 +68,15 @@ def store(pattern: Pattern, A):
     return rows(jnp.concatenate([flat, jnp.zeros_like(flat[:1])]), index)
 
 
+def unstore(pattern: Pattern, H):
+    """The matrix (n, n, B) that has the rows H along their paths, and zeros elsewhere."""
+    n, width = pattern.ancestors.shape
+    table = np.full((n, n + 1), n * width)
+    table[np.arange(n)[:, None], pattern.ancestors] = np.arange(n * width).reshape(n, width)
+    flat = H.reshape((n * width,) + H.shape[2:])
+    return rows(jnp.concatenate([flat, jnp.zeros_like(flat[:1])]), table[:, :n])
+
+
 def factor(pattern: Pattern, H):
     """L below the diagonal and D on it, stored along paths."""
     position = np.arange(pattern.ancestors.shape[1])

@@ -1,0 +1,115 @@
+"""The links that support constraints, with all others folded into them, and the way back.
+
+Only supporting links take part in the iterations ([CABA] Algorithm 2). The rest is eliminated once, inward,
+and gets its accelerations once, outward, when those of the supporting links are known.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.constraints.plan import Plan
+from jaxrbd.constraints.rows import Moving
+from jaxrbd.model.system import System
+from jaxrbd.tree import kinematics as kin
+from jaxrbd.tree.aba import armature_of, eliminate, joint_accelerations, root_armature, zero_articulated
+from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.scan import inward
+from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Inertia, Mat3, Motion, Vec3
+from jaxrbd.tree.sweep import rows
+
+
+class Problem(NamedTuple):
+    """The links that support constraints, with all others folded into their inertias and forces."""
+
+    R: Mat3  # (NS, B) supporting slots
+    r: Vec3
+    S: Motion
+    armature: Any
+    tau: Any
+    armature0: Any  # (nroots, 6, B)
+    H: ArticulatedInertia  # (P, B) positions: supporting slots, then roots
+    p: Force  # (P, B) force on the links at a = 0
+    tau0: Force  # (nroots, B)
+
+
+class Rest(NamedTuple):
+    """What is left of the unsupported links: enough to find their accelerations afterwards."""
+
+    R: Mat3
+    r: Vec3
+    S: Motion
+    G: Force
+    ud: Any
+
+
+def links_problem(sys: System, plan: Plan, moving: Moving, I: Inertia, I0: Inertia, p: Force, p0: Force, tau):
+    """Fold the unsupported links into the supporting ones: one inward pass over them."""
+    nodes = nodes_of(sys.topology)
+    links, armature, joint = moving.links, armature_of(sys, nodes), rows(tau, nodes.v)
+    like = p.ang.x
+    wide = lambda x: x if isinstance(x, int) else jnp.broadcast_to(x, x.shape[:-1] + like.shape[-1:])  # noqa: E731
+    own = lambda tree, index: kin.take(jax.tree.map(wide, tree), index)  # noqa: E731
+
+    def part(index, live):
+        R, r, S, arm, t = own((links.R, links.p, links.S, armature, joint), index)
+        if not live.all():
+            arm = arm + jnp.asarray(~live, arm.dtype)[:, None]
+        return R, r, S, arm, t
+
+    rest = None
+    at_links = _solid(own(I, plan.slots).articulated(), plan.support.size, like)
+    H = kin.join(at_links, _solid(I0.articulated(), nodes.nroots, like))
+    pull = kin.join(own(p, plan.slots), kin.broadcast(p0, like))
+    if plan.rest.size:
+        R, r, S, arm, t = part(plan.rest_slots, plan.rest.live)
+
+        def articulate(acc, x):
+            IA, p = acc
+            I, p_own, R, r, S, armature, tau = x
+            Ia, G, Dinv = eliminate(IA + I.articulated(), S, armature)
+            p = p + p_own
+            u = tau - S.dot(p)
+            return (Ia.rotate(R).from_(r), (p + G * u).rotate(R).from_(r)), (G, u * Dinv)
+
+        xs = (own(I, plan.rest_slots), own(p, plan.rest_slots), R, r, S, arm, t)
+        zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), like)
+        (IA, pA), (G, ud) = inward(plan.rest, articulate, xs, zero)
+        place = np.full(plan.support.size + nodes.nroots, len(plan.attachments))
+        place[plan.attachments] = np.arange(len(plan.attachments))
+        put = lambda x: rows(jnp.concatenate([x, jnp.zeros_like(x[:1])]), place)  # noqa: E731
+        H, pull = H + jax.tree.map(put, IA), pull + jax.tree.map(put, pA)
+        rest = Rest(R, r, S, G, ud)
+    R, r, S, arm, t = part(plan.slots, plan.support.live) if plan.support.size else (None,) * 5
+    return Problem(R, r, S, arm, t, root_armature(sys), H, pull, kin.root_rows(sys, tau, Force)), rest
+
+
+def _solid(tree, count: int, like):
+    """Numbers in place of the symbolic zeros of rigid inertias."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x, like.dtype), (count, like.shape[-1])), tree)
+
+
+def rest_accelerations(plan: Plan, rest: Rest, dA: Motion):
+    """Outward over the unsupported links, from where they hang: their joint accelerations (NU, B)."""
+    start = kin.take(dA, plan.attachments)
+    return joint_accelerations(plan.rest, rest[:3], (rest.G, rest.ud), start, start.ang.x)
+
+
+def gather(sys: System, plan: Plan, a, a_rest, dA: Motion):
+    """Joint accelerations (nv, B) from supporting links, unsupported ones and roots."""
+    nodes = nodes_of(sys.topology)
+    where = np.full(nodes.size, -1)
+    parts = [x for x in (a, a_rest) if x is not None]
+    if plan.support.size:
+        where[plan.slots[plan.support.live]] = np.flatnonzero(plan.support.live)
+    if plan.rest.size:
+        where[plan.rest_slots[plan.rest.live]] = plan.support.size + np.flatnonzero(plan.rest.live)
+    at_nodes = None
+    if parts:
+        at_nodes = rows(jnp.concatenate(parts), np.maximum(where, 0))
+    A0 = kin.take(dA, slice(plan.support.size, None))
+    return kin.gather_dofs(sys, at_nodes, [*A0.ang, *A0.lin])
