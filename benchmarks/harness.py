@@ -27,9 +27,9 @@ class Failed(RuntimeError):
 class Contender:
     """A library with the settings it runs under.
 
-    spread: one XLA device per core; fusion: XLA's multi-output fusion, as `jaxrbd.configure_cpu` sets it;
-    double: float64 where JAX computes; processes: a process per core; env: environment variables, in place
-    before it starts.
+    spread: one XLA device per core, or as many as `devices`; fusion: XLA's multi-output fusion, as
+    `jaxrbd.configure_cpu` sets it; double: float64 where JAX computes; processes: a process per core; env:
+    environment variables, in place before it starts.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Contender:
     fusion: bool = False
     double: bool = False
     processes: bool = False
+    devices: int | None = None
     env: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -53,7 +54,8 @@ class Worker:
     def __init__(self, contender: Contender):
         self.contender = contender
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115, closed with the worker
-        options = json.dumps({k: getattr(contender, k) for k in ("spread", "fusion", "double", "processes")})
+        names = ("spread", "fusion", "double", "processes", "devices")
+        options = json.dumps({k: getattr(contender, k) for k in names})
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.worker", contender.name, options],
             cwd=ROOT,

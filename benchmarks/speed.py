@@ -16,7 +16,7 @@ from benchmarks import report
 from benchmarks.check import same_robots
 from benchmarks.harness import Arena, Contender, Result, best_of
 
-CASES = ("dynamics", "step", "latency", "compile", "scaling")
+CASES = ("dynamics", "step", "latency", "compile", "scaling", "devices")
 QUICK_SECONDS = 45.0  # no case starts later than this, so that the last one ends within a minute
 FRAX_ENV = (  # what the README of frax recommends for CPUs
     (
@@ -29,6 +29,7 @@ FRAX_ENV = (  # what the README of frax recommends for CPUs
 # When every thread runs a device already they wait for ever. More threads than devices prevent it.
 SPREAD_ENV = (("NPROC", str(2 * (os.cpu_count() or 1))),)
 OURS = Contender("jaxrbd", "configure_cpu()", spread=True, fusion=True)  # one setting for every row
+ONE_DEVICE = Contender("jaxrbd", "one device", spread=True, fusion=True, devices=1)
 MJX = (  # not with multi-output fusion: jaxlib 0.10.2 aborts on compiling MJX with it
     Contender("mjx", "as installed"),
     Contender("mjx", "one device per core", spread=True, env=SPREAD_ENV),
@@ -41,7 +42,7 @@ FRAX = (
 )
 PINOCCHIO = (Contender("pinocchio", "parallel"), Contender("pinocchio", "a process per core", processes=True))
 MUJOCO = (Contender("mujoco", "rollout, all threads"),)
-EVERYONE = (OURS, *MJX, *FRAX, *PINOCCHIO, *MUJOCO)
+EVERYONE = (OURS, ONE_DEVICE, *MJX, *FRAX, *PINOCCHIO, *MUJOCO)
 QUICK = (OURS, MJX[0], *FRAX[1:3], *PINOCCHIO, *MUJOCO)
 AIMS = {  # what we hold ourselves to, by metric and peer
     ("forward_dynamics", "mjx"): (5.0,),
@@ -148,6 +149,15 @@ def scaling(arena: Arena, table: Table, quick: bool):
     table.add("compile, chain of 100 over chain of 10", "quotient", growth, 1.5, "limit", False, aims=(1.0,))
 
 
+def devices(arena: Arena, table: Table, robot: str, batch: int):
+    """The batch shared among one device per core, against one device, which may use all threads too."""
+    case = f"forward_dynamics {robot} batch {batch}, a device per core"
+    results = arena.compete((OURS, ONE_DEVICE), "forward_dynamics", robot, batch)
+    if len(results) == 2:
+        ours, one = (1 / r.seconds for r in results)
+        table.add(case, "states/s", ours, one, ONE_DEVICE.label, aims=(1.1,))
+
+
 def schedule(names, robots, batch: int, quick: bool):
     """The cases to run as (name, call) pairs; a quick run has the most telling first, as time may run out."""
     tasks = ("forward_dynamics", "inverse_dynamics", "mass_matrix")
@@ -157,6 +167,7 @@ def schedule(names, robots, batch: int, quick: bool):
     cases += [("latency", lambda *to, r=r: latency(*to, r, quick)) for r in robots]
     if not quick:
         cases += [("compile", lambda *to, r=r, b=b: compiling(*to, r, b)) for r in robots for b in (batch, 0)]
+        cases += [("devices", lambda *to, r=r: devices(*to, r, batch)) for r in robots]
     cases += [("scaling", lambda *to: scaling(*to, quick))]
     if quick:
         order = ("step", "dynamics", "scaling", "latency")

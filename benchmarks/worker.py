@@ -179,7 +179,7 @@ def serve(contender: str, settings: dict, requests, replies):
     if settings.get("spread"):
         from jaxrbd.devices import configure_cpu
 
-        configure_cpu(fusion=bool(settings.get("fusion")))
+        configure_cpu(settings.get("devices"), fusion=bool(settings.get("fusion")))
     for line in requests:
         request = json.loads(line)
         operation, key = request.pop("op"), request.pop("key", "")

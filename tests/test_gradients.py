@@ -354,7 +354,8 @@ def test_a_tangent_transposes_in_some_of_its_directions():
 
 
 def test_gradients_at_special_states():
-    """At rest, identity rotation, limbs straight, on a limit, without friction: equal to differences."""
+    """Identity rotation, limbs straight, on a limit, without friction, at rest and moving: equal to
+    differences."""
     sys = rbd.zoo.quadruped()
     sys = sys.replace(upper=jnp.where(jnp.arange(sys.nv) == 8, 0.0, sys.upper))
     q0 = rbd.neutral(sys)  # straight legs, identity rotation, joint 8 on its limit
@@ -375,21 +376,21 @@ def test_gradients_at_special_states():
             "passive": weight @ rbd.passive_force(sys, q, dv),
         }
 
-    at = (zero, zero, zero)
-    reverse = jax.jit(jax.jacrev(scores))(at)
-    forward = jax.jit(jax.jacfwd(scores))(at)
-    value = jax.jit(scores)
-    for key, gradient in reverse.items():
-        assert all(np.isfinite(g).all() for g in (*gradient, *forward[key])), key
-        for k, name in enumerate(("q", "v", "u")):
-            direction = rng.standard_normal(sys.nv)
-            move = lambda t, k=k, d=direction, key=key: value(  # noqa: E731
-                tuple(t * d if i == k else zero for i in range(3))
-            )[key]
-            # across the limit spring's kink both give the mean of the two sides
-            expected = difference_quotient(move, 0.0, 1.0, h=1e-5)
-            assert gradient[k] @ direction == pytest.approx(float(expected), rel=1e-5, abs=1e-5), (key, name)
-            assert_close(gradient[k], forward[key][k], 1e-9, f"{key} {name}")
+    rest, moving = (zero, zero, zero), (zero, *(jnp.asarray(x) for x in rng.standard_normal((2, sys.nv))))
+    by_reverse, by_forward, value = (jax.jit(f) for f in (jax.jacrev(scores), jax.jacfwd(scores), scores))
+    for at in (rest, moving):
+        reverse, forward = by_reverse(at), by_forward(at)
+        for key, gradient in reverse.items():
+            assert all(np.isfinite(g).all() for g in (*gradient, *forward[key])), key
+            for k, name in enumerate(("q", "v", "u")):
+                direction = rng.standard_normal(sys.nv)
+                move = lambda t, k=k, d=direction, key=key, at=at: value(  # noqa: E731
+                    tuple(x + t * d if i == k else x for i, x in enumerate(at))
+                )[key]
+                # across the limit spring's kink both give the mean of the two sides
+                slope = float(difference_quotient(move, 0.0, 1.0, h=1e-5))
+                assert gradient[k] @ direction == pytest.approx(slope, rel=1e-5, abs=1e-5), (key, name)
+                assert_close(gradient[k], forward[key][k], 1e-9, f"{key} {name}")
 
 
 # --- discrete time -------------------------------------------------------------------------------------
