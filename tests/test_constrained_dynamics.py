@@ -16,7 +16,7 @@ from jaxrbd.constraints import combine, connect, hinge, weld
 from jaxrbd.errors import ArgumentError
 
 SOLVERS = {s.__name__: s() for s in (rbd.ConstrainedABA, rbd.ProxPV, rbd.ProxLTL, rbd.ProxLTLs)}
-QUICK = ("solo12 F3⁴", "talos F3⁸", "cassie leg")
+QUICK = ("solo12 F3⁴", "talos F3⁸")  # loops: the forest below
 NAMES = [n if n in QUICK else pytest.param(n, marks=pytest.mark.all_robots) for n in cases.CASES]
 
 
@@ -140,7 +140,7 @@ def redundant(sys):
     return combine(*(weld(sys, f) for f in ("left_foot", "left_shank", "left_foot")))
 
 
-def test_redundant_and_singular_rows_converge_to_the_exact_acceleration():
+def test_redundant_and_singular_rows_converge_to_the_exact_acceleration(request):
     sys = rbd.zoo.humanoid()
     constraints = combine(redundant(sys), connect(sys, "right_foot"))
     q, v, tau = cases.states(sys, 3)
@@ -149,7 +149,9 @@ def test_redundant_and_singular_rows_converge_to_the_exact_acceleration():
         q[:, sys.q_index(joint)] = 0
     v, a, _, (_, _, J, _) = reference(sys, constraints, q, v, tau)
     assert np.linalg.matrix_rank(J[0], tol=1e-8) < constraints.rows
-    for solver, found in solutions(sys, constraints, SOLVERS)(q, v, tau).items():
+    every = request.config.getoption("--all-robots")
+    solvers = {n: s for n, s in SOLVERS.items() if every or n in ("ConstrainedABA", "ProxLTLs")}
+    for solver, found in solutions(sys, constraints, solvers)(q, v, tau).items():
         assert robots.relative_error(found.value.a, a) < 1e-9, solver
         assert found.converged.all(), solver
 

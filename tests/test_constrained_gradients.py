@@ -50,11 +50,11 @@ def directional(f, args, rng, step=1e-5):
     def both(args, d):
         _, forward = jax.jvp(f, args, d)
         out, pull = jax.vjp(f, *args)
-        reverse = [
-            sum(jnp.vdot(g, x) for g, x in zip(jax.tree.leaves(pull(e)), jax.tree.leaves(d)))
-            for e in jnp.eye(len(out), dtype=out.dtype)
-        ]
-        return forward, jnp.stack(reverse)
+
+        def along(e):
+            return sum(jnp.vdot(g, x) for g, x in zip(jax.tree.leaves(pull(e)), jax.tree.leaves(d)))
+
+        return forward, jax.vmap(along)(jnp.eye(len(out), dtype=out.dtype))
 
     moved = jax.jit(lambda e: f(*jax.tree.map(lambda x, y: x + e * y, args, d)))
     return *both(args, d), (moved(step) - moved(-step)) / (2 * step)

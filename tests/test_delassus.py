@@ -106,7 +106,7 @@ def blocks(con):
     return [np.flatnonzero(owner == name) for name in dict.fromkeys(owner)]
 
 
-@pytest.mark.parametrize("name", ["arm", "forest", "loops"])
+@pytest.mark.parametrize("name", [pytest.param("arm", marks=pytest.mark.all_robots), "forest", "loops"])
 def test_every_algorithm_gives_the_delassus_matrix_and_its_damped_inverse(name):
     sys, con, q, _, _, D, weight = case(name)
     run = jax.jit(jax.vmap(lambda q, mu: all_algorithms(sys, con, q, mu)))

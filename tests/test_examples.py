@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("[0-9]*.py"))
+LONG = ("04", "07")  # about a minute each: left to `make test-all`
+EXAMPLES = [
+    pytest.param(path, marks=pytest.mark.all_robots if path.name.startswith(LONG) else ())
+    for path in sorted((Path(__file__).parent.parent / "examples").glob("[0-9]*.py"))
+]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)

@@ -25,7 +25,7 @@ MIXED = (
     "free",
 )
 EPS = np.finfo(np.float64).eps
-SIZES = [200, *(pytest.param(n, marks=pytest.mark.all_robots) for n in (1, 2, 3, 8, 30, 100))]
+SIZES = [40, *(pytest.param(n, marks=pytest.mark.all_robots) for n in (1, 2, 3, 8, 100, 200))]
 
 
 def tree(links):

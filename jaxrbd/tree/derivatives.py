@@ -72,7 +72,7 @@ def forward_dynamics_derivatives(sys: System, q, v, tau, f_ext=None) -> ForwardD
     return ForwardDynamicsDerivatives(*_forward_derivatives(sys, q, v, tau, external(sys, f_ext, q.dtype)))
 
 
-@kernel(lambda sys, *_: [(sys.nv, sys.nv)] * 3, chunk=256)
+@kernel(lambda sys, *_: [(sys.nv, sys.nv)] * 3)
 def _forward_derivatives(sys: System, q, v, tau, f_ext):
     a, factor = articulated_motion(sys, q, v, tau, f_ext)
     dq, dv, _, columns = _by_rows(sys, q, v, a, f_ext)
@@ -192,7 +192,7 @@ class _Composite(NamedTuple):
     f_ext: object
 
 
-@kernel(lambda sys, *_: [(sys.nv, sys.nv)] * 3, chunk=256)
+@kernel(lambda sys, *_: [(sys.nv, sys.nv)] * 3)
 def _inverse_derivatives(sys: System, q, v, a, f_ext):
     return _by_rows(sys, q, v, a, f_ext)[:3]
 

@@ -80,6 +80,10 @@ def _rows_abstract(x, *, index, axis):
 
 
 def _rows_run(x, *, index, axis):
+    pieces = _pieces(index)
+    if pieces is not None:
+        found = [_piece(x, *piece, axis) for piece in pieces]
+        return found[0] if len(found) == 1 else lax.concatenate(found, axis)
     extent = index.array.ndim
     numbers = lax.GatherDimensionNumbers(
         offset_dims=(*range(axis), *range(axis + extent, x.ndim - 1 + extent)),
@@ -88,6 +92,39 @@ def _rows_run(x, *, index, axis):
     )
     sizes = tuple(1 if k == axis else n for k, n in enumerate(x.shape))
     return lax.gather(x, index.array[..., None], numbers, sizes, mode="promise_in_bounds")
+
+
+@lru_cache(maxsize=4096)
+def _pieces(index: _Index):
+    """An index as at most three (start, step, count, repeat), or None: slices fuse better than gathers."""
+    flat, pieces = index.array, []
+    if flat.ndim != 1 or not flat.size:
+        return None
+    first = int(np.argmax(flat != flat[0])) or flat.size
+    if flat.size % first == 0 and first > 1 and first < flat.size:  # each row several times
+        steps = np.diff(flat[::first])
+        if (np.repeat(flat[::first], first) == flat).all() and (steps == steps[0]).all() and steps[0] > 0:
+            return ((int(flat[0]), int(steps[0]), flat.size // first, first),)
+    k = 0
+    while k < flat.size:
+        step = int(flat[k + 1] - flat[k]) if k + 1 < flat.size else 1
+        end = k + 1
+        while end < flat.size and flat[end] - flat[end - 1] == step:
+            end += 1
+        if step < 0 or len(pieces) == 3:
+            return None
+        pieces.append((int(flat[k]), step, end - k, 1) if step else (int(flat[k]), 1, 1, end - k))
+        k = end
+    return tuple(pieces)
+
+
+def _piece(x, start, step, count, repeat, axis):
+    y = lax.slice_in_dim(x, start, start + step * (count - 1) + 1, step, axis)
+    if repeat == 1:
+        return y
+    shape = y.shape[:axis] + (count, repeat) + y.shape[axis + 1 :]
+    y = jnp.broadcast_to(jnp.expand_dims(y, axis + 1), shape)
+    return y.reshape(y.shape[:axis] + (count * repeat,) + y.shape[axis + 2 :])
 
 
 def _rows_transpose(ct, x, *, index, axis):
