@@ -76,7 +76,7 @@ CASES = {
     "talos F3⁸": _talos_corners,
     "humanoid with hands F6²T3¹⁰": _atlas,
     "chain 20 H6": lambda: _chain(20),
-    "binary tree 45": lambda: _tree(45),
+    "binary tree 45": lambda: _tree(4),  # levels of branches: 45 links
     "four-bar": loops.four_bar,
     "cassie leg": loops.cassie_leg,
     "delta": loops.delta,

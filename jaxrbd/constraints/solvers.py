@@ -41,7 +41,7 @@ class Proximal:
     """Settings that the proximal solvers share.
 
     `mu`: penalty as in [CABA] (Pinocchio's mu is its inverse); by default 1e7 in float64, and in float32
-    1e4 times the mass of the system (100 times for `ProxLTLs`, whose factor loses digits).
+    as much as the solver's factor bears, 100 to 1e4 times the mass of the system (`default_mu`).
     `iterations`: how many, or at most how many if a `tolerance` [m/s², rad/s²] is given: then each state
     stops by the criterion of [CABA] Algorithm 3. `gradients`: "implicit" differentiates the solution,
     with memory that does not grow with the iterations; "unrolled" the iterations themselves, which needs
@@ -184,13 +184,21 @@ def default_mu(sys: System, solver: Proximal | None = None):
 
     Near a singular configuration each iteration gains a factor of mu times the smallest eigenvalue of
     J M^-1 Jᵀ: an arm of 7 joints with its hand welded (smallest of 20 states: 5e-5) needs 1e4 times its mass
-    to come within 1e-3 in five iterations. `ProxLTLs` breaks down on Talos at 3e3 times the mass.
+    to come within 1e-3 in five iterations. `ProxLTLs` breaks down on Talos at 3e3 times the mass, and
+    `ConstrainedABA`, whose inertias carry mu, where mu is 1e7 times the lightest body: fingers of 6.5 g.
     """
     if sys.dtype == jnp.float64:
         return 1e7
-    moving = np.array(sys.topology.frame_bodies[: sys.topology.link_count]) >= 0
-    factor = 100 if isinstance(solver, ProxLTLs) else 1e4
-    return factor * jnp.sum(jnp.where(moving, sys.mass, 0))
+    bodies = np.array(sys.topology.frame_bodies[: sys.topology.link_count])
+    owned = jnp.asarray(bodies == np.arange(sys.topology.nb)[:, None], sys.dtype)
+    masses = jnp.sum(owned * sys.mass, 1)
+    total = jnp.sum(masses)
+    if isinstance(solver, ProxLTLs):
+        return 100 * total
+    if isinstance(solver, (ProxPV, ProxLTL)):
+        return 1e4 * total
+    lightest = jnp.min(jnp.where(masses > 0, masses, jnp.inf))
+    return jnp.clip(3e6 * lightest, 100 * total, 1e4 * total)
 
 
 def classify(solver: Proximal, stats: ProximalStats, a, scale):
