@@ -54,6 +54,8 @@ def test_quadruped_stands_on_its_feet(steps, remedy, drift, feet):
     if steps > 5000:
         weight = float(rbd.total_mass(sys)) * 9.81
         forces = path.stats.lam[-1].reshape(4, -1)[:, -3:].sum(0)
+        if feet == "welds":  # in the axes of the feet, which are parallel here
+            forces = np.array([0, 0, np.linalg.norm(forces)])
         np.testing.assert_allclose(forces, [0, 0, weight], atol=1e-3)
 
 
