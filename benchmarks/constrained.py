@@ -109,9 +109,8 @@ def table(title: str, names, times: dict[tuple[str, str], dict[str, float]], pub
         for name in names:
             mine = seconds.get(name, np.nan) / seconds.get(reference, np.nan)
             theirs = published[key].get(name)
-            cells.append(
-                f"{mine:13.2f}   ({theirs / published[key][reference]:.2f})" if theirs else f"{mine:.2f}"
-            )
+            paper = f"({theirs / published[key][reference]:.2f})" if theirs else "(-)"
+            cells.append(f"{mine:.2f}   {paper:6}")
         print(f"{' '.join(key):44}" + "".join(f"{c:>22}" for c in cells))
 
 

@@ -18,7 +18,7 @@ from jaxrbd.constraints import propagators as prop
 from jaxrbd.constraints.data import Constraints, as_constraints
 from jaxrbd.constraints.lanes import Acting
 from jaxrbd.constraints.meeting import meeting_of
-from jaxrbd.constraints.methods import Task, gram, link_inertias, mass_pattern, matrices, no_forces
+from jaxrbd.constraints.methods import Task, gram, link_inertias, matrices, no_forces
 from jaxrbd.constraints.plan import Plan, plan_of
 from jaxrbd.constraints.rows import table_of
 from jaxrbd.constraints.solvers import check_constraints, linear_task
@@ -28,6 +28,7 @@ from jaxrbd.model.system import System
 from jaxrbd.tree import sparse
 from jaxrbd.tree.arguments import arguments, require_mass
 from jaxrbd.tree.batching import kernel
+from jaxrbd.tree.cholesky import mass_pattern
 from jaxrbd.tree.sweep import rows
 
 

@@ -25,7 +25,8 @@ from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree import sparse
 from jaxrbd.tree.aba import zero_articulated
-from jaxrbd.tree.crba import mass_matrix_with, relations
+from jaxrbd.tree.cholesky import mass_pattern
+from jaxrbd.tree.crba import mass_matrix_with
 from jaxrbd.tree.joints import Links
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.rnea import joint_loads
@@ -296,11 +297,6 @@ def gram(Y, weight):
     zero = jnp.zeros((k, k) + Y.shape[2:], Y.dtype)
     step = lambda G, x: (G + x[0][:, None] * (x[0] * x[1])[None], None)  # noqa: E731
     return jax.lax.scan(step, zero, (Y, jnp.broadcast_to(weight, Y.shape[:1] + Y.shape[2:])))[0]
-
-
-def mass_pattern(t) -> np.ndarray:
-    above, below = relations(t)
-    return above | below
 
 
 def constraint_pattern(sys: System, con: Constraints) -> np.ndarray:

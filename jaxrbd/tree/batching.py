@@ -40,8 +40,8 @@ CLASH = 128
 class Kernel:
     """A batch-last function of (System, arrays...) with the shapes of its results and its own rules."""
 
-    def __init__(self, f, shape, single=None, small=1, chunk=None):
-        self.f, self.shape, self.single, self.small, self.chunk = f, shape, single, small, chunk
+    def __init__(self, f, shape, single=None, small=1):
+        self.f, self.shape, self.single, self.small = f, shape, single, small
         self.tangent_rule = self.adjoint_rule = self.pair_rule = None
         self.uses_output = False
         functools.update_wrapper(self, f)
@@ -62,13 +62,12 @@ class Kernel:
         self.pair_rule = pair
 
 
-def kernel(shape, single=None, small: int = 1, chunk: int | None = None):
+def kernel(shape, single=None, small: int = 1):
     """Decorator. `shape(sys, *args)`: a pytree of result shapes, unbatched.
 
-    `single(*args)` is an unbatched algorithm, used for plain calls and batches <= small. `chunk` overrides
-    the number of states that are computed together on CPU.
+    `single(*args)` is an unbatched algorithm, used for plain calls and batches <= small.
     """
-    return lambda f: Kernel(f, shape, single, small, chunk)
+    return lambda f: Kernel(f, shape, single, small)
 
 
 # --- the primitive -------------------------------------------------------------------------------------
@@ -86,12 +85,17 @@ def _size(leaves, batched) -> int | None:
     return next((x.shape[0] for x, b in zip(leaves, batched) if b), None)
 
 
+def _results(program, leaves, batched):
+    """Shapes and dtypes of the results for one state."""
+    one = [jax.ShapeDtypeStruct(x.shape[1:] if b else x.shape, x.dtype) for x, b in zip(leaves, batched)]
+    return program.out_structs(one)
+
+
 @pair_p.def_abstract_eval
 @kernel_p.def_abstract_eval
 def _abstract(*avals, program, batched):
     size = _size(avals, batched)
-    single = [jax.ShapeDtypeStruct(x.shape[1:] if b else x.shape, x.dtype) for x, b in zip(avals, batched)]
-    out = program.out_structs(single)
+    out = _results(program, avals, batched)
     summed = _summed(program, batched, len(out))
     lead = [() if size is None or s else (size,) for s in summed]
     return [jax.core.ShapedArray(n + tuple(y.shape), y.dtype) for n, y in zip(lead, out)]
@@ -122,8 +126,7 @@ for primitive in (kernel_p, pair_p):
 
 def _run_chunks(program, leaves, batched, size):
     """Move the batch to the end and run, on CPU in chunks of about CHUNK_ELEMENTS / links states."""
-    one = [jax.ShapeDtypeStruct(x.shape[1:] if b else x.shape, x.dtype) for x, b in zip(leaves, batched)]
-    summed = _summed(program, batched, len(program.out_structs(one)))
+    summed = _summed(program, batched, len(_results(program, leaves, batched)))
 
     def run(cut):
         it = iter(cut)
@@ -159,7 +162,6 @@ def _chunk_size(program, size: int) -> int:
         return size
     nodes = nodes_of(program.topology)
     largest = max(CHUNK_ELEMENTS // max(nodes.size, 8), ROW_ELEMENTS // nodes.width) // 32 * 32
-    largest = getattr(getattr(program, "kernel", None), "chunk", None) or largest
     count = -(-size // largest)
     chunk = size if count == 1 else -(-size // (8 * count)) * 8
     return chunk + 8 if chunk % CLASH == 0 and chunk >= 2 * CLASH else chunk

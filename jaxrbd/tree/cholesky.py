@@ -31,7 +31,7 @@ def solve_factor(sys: System, L, b):
 
 @kernel(lambda sys, *_: (sys.nv, sys.nv))
 def _factor(sys: System, q):
-    pattern = _pattern(sys.topology)
+    pattern = sparse.pattern_of(mass_pattern(sys.topology))
     H = sparse.factor(pattern, sparse.store(pattern, _mass_matrix.batch_last(sys, q)))
     root = jnp.sqrt(sparse.diagonal(pattern, H))
     return sparse.unstore(pattern, jnp.where(_on_diagonal(pattern), root[:, None], H * root[:, None]))
@@ -39,16 +39,17 @@ def _factor(sys: System, q):
 
 @kernel(lambda sys, *_: (sys.nv,))
 def _solve(sys: System, L, b):
-    pattern = _pattern(sys.topology)
+    pattern = sparse.pattern_of(mass_pattern(sys.topology))
     H = sparse.store(pattern, L)
     root = sparse.diagonal(pattern, H)
     H = jnp.where(_on_diagonal(pattern), root[:, None] ** 2, H / root[:, None])
     return sparse.solve(pattern, H, b)
 
 
-def _pattern(t: Topology) -> sparse.Pattern:
+def mass_pattern(t: Topology) -> np.ndarray:
+    """Which entries of the mass matrix are not zero, (nv, nv)."""
     above, below = relations(t)
-    return sparse.pattern_of(above | below)
+    return above | below
 
 
 def _on_diagonal(pattern: sparse.Pattern):
