@@ -9,6 +9,7 @@ import pytest
 import robots
 
 import jaxrbd as rbd
+from jaxrbd.tree.sweep import rows
 
 TYPES = ("revolute", "prismatic", "universal", "cylindrical", "planar", "spherical", "free")
 FUNCTIONS = {
@@ -119,3 +120,28 @@ def test_sums_over_a_batch_do_not_see_its_padding(size):
     single = jax.jit(jax.vmap(jax.grad(cost), (None, 0, 0, 0)))(sys, q, v, a)
     for mine, theirs in zip(jax.tree.leaves(shared), jax.tree.leaves(single), strict=True):
         np.testing.assert_allclose(mine, jnp.sum(theirs, 0), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        [0, 1, 2],
+        [4, 4, 0, 1, 2, 4],
+        [8, 8, 9, 9],
+        [0, 3, 6],
+        [2, 2],
+        [3, 1, 0],
+        [0, 2, 1, 5, 0],
+        [[1, 2], [0, 3]],
+    ],
+    ids=str,
+)
+def test_rows_are_read_like_an_index(index):
+    """Runs, steps and repeats are slices, everything else a gather; the transpose sums what was read."""
+    x, index = np.arange(20.0).reshape(10, 2) ** 2, np.array(index)
+    np.testing.assert_array_equal(rows(x, index), x[index])
+    np.testing.assert_array_equal(rows(x.T, index, 1), x.T[:, index])
+    weight = np.random.default_rng(0).standard_normal(x[index].shape)
+    expected = np.zeros_like(x)
+    np.add.at(expected, index, weight)
+    np.testing.assert_allclose(jax.grad(lambda y: jnp.sum(weight * rows(y, index)))(x), expected)
