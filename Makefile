@@ -21,10 +21,10 @@ demo: $(VENV)/.plot
 	$(BIN)/jaxrbd demo --out demo.png
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-all: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(WORKERS) --all-robots $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --all-robots $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check $(SOURCES)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-LONG = ("04", "07")  # about a minute each: left to `make test-all`
+LONG = ("01", "02", "03", "04", "07")  # a quarter of a minute to a minute each: left to `make test-all`
 EXAMPLES = [
     pytest.param(path, marks=pytest.mark.all_robots if path.name.startswith(LONG) else ())
     for path in sorted((Path(__file__).parent.parent / "examples").glob("[0-9]*.py"))

@@ -18,36 +18,54 @@ NAMED = [robots.SOLO12, robots.PANDA, robots.GO2, robots.G1, robots.TALOS]
 evaluate = jax.jit(jax.vmap(rbd.forward_dynamics, in_axes=(None, 0, 0, 0)))
 
 
-def worst_error(sys, q, v, tau):
-    """max over states of |a32 - a64| / |a64|, the reference from the rounded parameters and states."""
+def errors(sys, q, v, tau):
+    """a32 - a64 and a64, (states, nv), the reference from the rounded parameters and states."""
     rounded = [jnp.asarray(x, jnp.float32) for x in (q, v, tau)]
     a32 = evaluate(sys, *rounded)
     assert a32.dtype == jnp.float32
     a64 = np.asarray(evaluate(sys.astype(jnp.float64), *(x.astype(jnp.float64) for x in rounded)))
     assert a64.dtype == np.float64
-    error = np.linalg.norm(np.asarray(a32, np.float64) - a64, axis=1) / np.linalg.norm(a64, axis=1)
+    return np.asarray(a32, np.float64) - a64, a64
+
+
+def worst(difference, reference):
+    """max over states of |a32 - a64| / |a64|."""
+    error = np.linalg.norm(difference, axis=1) / np.linalg.norm(reference, axis=1)
     return float(np.where(np.isnan(error), np.inf, error).max())
 
 
-@pytest.mark.parametrize("urdf_named", NAMED, ids=robots.short_name)
-def test_forward_dynamics_in_float32(urdf_named):
-    """Worst of 1000 states below 1e-5, and not worse with the base one kilometre away."""
-    sys = robots.load(urdf_named, "free", dtype=jnp.float32)
+def near_and_far(sys):
+    """`errors` of random states, and of the same with every free base one kilometre away."""
+    q, v, _, tau, _ = robots.random_states(sys, STATES)
+    far = q.copy()
+    for name, kind in zip(sys.joint_names, sys.joint_types, strict=True):
+        if kind == "free":
+            far[:, sys.q_index(name).start : sys.q_index(name).start + 3] += [600.0, -800.0, 10.0]
+    return errors(sys, q, v, 10 * tau), errors(sys, far, v, 10 * tau)
+
+
+def test_forward_dynamics_in_float32():
+    """Worst of 1000 states below 1e-5, not worse far away; five robots at once compile as fast as one."""
+    models = [robots.load(urdf, "free", dtype=jnp.float32) for urdf in NAMED]
+    names = [robots.short_name(urdf) for urdf in NAMED]
+    sys = rbd.combine(*models, names=names)
     assert sys.dtype == jnp.float32
-    q, v, _, tau, _ = robots.random_states(sys, STATES)
-    near = worst_error(sys, q, v, 10 * tau)
-    far_q = q.copy()
-    far_q[:, sys.q_index("root").start : sys.q_index("root").start + 3] += [600.0, -800.0, 10.0]
-    far = worst_error(sys, far_q, v, 10 * tau)
+    owners = np.repeat(names, [s.nv for s in models])
+    near, far = near_and_far(sys)
+    for name in names:
+        of = owners == name
+        close, away = (worst(*(x[:, of] for x in part)) for part in (near, far))
+        assert close < LIMIT, name
+        assert away < min(LIMIT, 1.25 * close), name
+
+
+@pytest.mark.all_robots
+@pytest.mark.parametrize("base", ["free", "fixed"])
+@pytest.mark.parametrize("urdf_named", NAMED, ids=robots.short_name)
+def test_robots_alone_in_float32(urdf_named, base):
+    near, far = (worst(*x) for x in near_and_far(robots.load(urdf_named, base, dtype=jnp.float32)))
     assert near < LIMIT
-    assert far < LIMIT
-    assert far <= 1.25 * near
-
-
-def test_fixed_base_in_float32():
-    sys = robots.load(robots.PANDA, "fixed", dtype=jnp.float32)
-    q, v, _, tau, _ = robots.random_states(sys, STATES)
-    assert worst_error(sys, q, v, 10 * tau) < LIMIT
+    assert far < min(LIMIT, 1.25 * near)
 
 
 def test_jacobian_by_tau_in_float32():

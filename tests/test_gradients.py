@@ -13,7 +13,7 @@ import robots
 
 import jaxrbd as rbd
 
-SHORT = 2  # robots in `make test`; all ten in `make test-all`
+SHORT = 1  # robots in `make test`; all ten in `make test-all`
 PINOCCHIO = [
     (robots.TALOS, "free"),
     ("kinova_description/robots/kinova.urdf", "free"),
@@ -162,7 +162,7 @@ def test_dynamics_match_differences(mixed, kind):
 
 
 def test_kinematics_mass_energy_and_momentum_match_differences(mixed, request):
-    """A scalar of each: poses, Jacobian, J̇v, M, C, energies, momentum; `make test-all` in both modes."""
+    """A scalar of each: poses, Jacobian, J̇v, M, C, energies, momentum; `make test-all` one by one."""
     sys = mixed
     q, v = (x[0] for x in states(sys, seed=7)[:2])
     rng = np.random.default_rng(8)
@@ -187,14 +187,14 @@ def test_kinematics_mass_energy_and_momentum_match_differences(mixed, request):
     weights = {k: jnp.asarray(rng.standard_normal(s.shape)) for k, s in sizes.items()}
     score = lambda t: {k: jnp.sum(weights[k] * y) for k, y in quantities(t).items()}  # noqa: E731
     value = jax.jit(score)
-    modes = {"reverse": jax.jacrev}
+    expected = {k: difference_quotient(lambda t, k=k: value(t)[k], 0.0, 1.0) for k in sizes}
+    total = lambda t: sum(y / expected[k] for k, y in score(t).items())  # noqa: E731
+    assert_close(jax.jit(jax.grad(total))(0.0), len(sizes), 1e-6)
     if request.config.getoption("--all-robots"):
-        modes["forward"] = jax.jacfwd
-    for mode, jacobian in modes.items():
-        ours = jax.jit(jacobian(score))(0.0)
-        for key in sizes:
-            expected = difference_quotient(lambda t, key=key: value(t)[key], 0.0, 1.0)
-            assert_close(ours[key], expected, 1e-6, f"{key}, {mode}")
+        for mode, jacobian in {"reverse": jax.jacrev, "forward": jax.jacfwd}.items():
+            ours = jax.jit(jacobian(score))(0.0)
+            for key in sizes:
+                assert_close(ours[key], expected[key], 1e-6, f"{key}, {mode}")
 
 
 MODEL = [
@@ -313,7 +313,8 @@ def test_second_derivatives_in_every_order_of_modes(kind, request):
     assert float(twice) == pytest.approx(float(expected @ d), rel=1e-6)
 
 
-def test_vmap_of_grad_and_grad_of_vmap(mixed, request):
+@pytest.mark.all_robots  # `make test` has test_sums_over_a_batch_do_not_see_its_padding
+def test_vmap_of_grad_and_grad_of_vmap(mixed):
     """The gradient with respect to a shared model is the sum of the gradients of each state's own."""
     sys = mixed
     q, v, a, _, _ = states(sys, 5, seed=14)
@@ -325,8 +326,6 @@ def test_vmap_of_grad_and_grad_of_vmap(mixed, request):
     single = jax.jit(jax.vmap(jax.grad(cost), (None, 0, 0, 0)))(sys, q, v, a)
     for mine, theirs in zip(jax.tree.leaves(shared), jax.tree.leaves(single), strict=True):
         assert_close(mine, jnp.sum(theirs, 0), 1e-10)
-    if not request.config.getoption("--all-robots"):
-        return
     batch = lambda s, v: jnp.sum(jax.vmap(cost, (None, 0, None, None))(s, q, v, a[0]))  # noqa: E731
     nested = jax.jit(jax.vmap(jax.grad(batch), (None, 0)))(sys, v)
     alone = jax.jit(jax.grad(batch))(sys, v[3])
@@ -469,7 +468,7 @@ def test_gradient_of_a_thousand_steps_matches_differences():
 
 
 def test_checkpoints_and_what_is_kept_do_not_change_numbers():
-    """Segments with a remainder, the last state alone, and both: the same states and the same gradient."""
+    """Segments with a remainder, of which all states or the last are kept: same states, same gradient."""
     sys = rbd.zoo.double_pendulum()
     state = rbd.State(jnp.array([0.4, -0.3]), jnp.zeros(2))
     controls = jnp.asarray(np.random.default_rng(18).standard_normal((23, 2)))
@@ -479,7 +478,7 @@ def test_checkpoints_and_what_is_kept_do_not_change_numbers():
         return jnp.sum(jnp.sin(path.q[-1])), path
 
     (_, path), gradient = jax.jit(jax.value_and_grad(run, has_aux=True))(controls)
-    for options in ({"checkpoint": 7}, {"keep": "last"}, {"keep": "last", "checkpoint": 7}):
+    for options in ({"checkpoint": 7}, {"keep": "last", "checkpoint": 7}):
         (_, mine), slope = jax.jit(jax.value_and_grad(partial(run, **options), has_aux=True))(controls)
         kept = slice(-1, None) if "keep" in options else slice(None)
         assert_close(mine.q, path.q[kept], 1e-13, str(options))
@@ -487,6 +486,7 @@ def test_checkpoints_and_what_is_kept_do_not_change_numbers():
         assert_close(slope, gradient, 1e-13, str(options))
 
 
+@pytest.mark.all_robots
 def test_memory_of_a_rollout_gradient():
     """Every step keeps q, v, tau and a, nothing of the forces; with checkpoints it grows at most like √T."""
     sys = rbd.zoo.arm7()

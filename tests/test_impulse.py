@@ -61,7 +61,7 @@ def test_each_row_may_have_its_own_restitution():
     np.testing.assert_allclose(momenta[1] - momenta[0], hit.value.impulse.reshape(2, 3).sum(0), atol=1e-9)
 
 
-def test_batches_and_derivatives(case):
+def test_batches_and_derivatives(case, request):
     sys, con, q, v, strike, *_ = case
     e = jnp.full(con.rows, 0.3)
     batch = jnp.stack([v, -2 * v, v[::-1]])
@@ -81,8 +81,9 @@ def test_batches_and_derivatives(case):
         return  # twice the same foot: fine as well, but one gradient to compile is enough
     d = jnp.linspace(1, -0.5, sys.nv)
     central = (f(x + 1e-6 * d) - f(x - 1e-6 * d)) / 2e-6
-    np.testing.assert_allclose(jax.jvp(f, (x,), (d,))[1], central, rtol=1e-6)
-    np.testing.assert_allclose(jax.grad(f)(x) @ d, central, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(jax.grad(f))(x) @ d, central, rtol=1e-6)
+    if request.config.getoption("--all-robots"):
+        np.testing.assert_allclose(jax.jvp(f, (x,), (d,))[1], central, rtol=1e-6)
 
 
 def test_bad_arguments_are_refused_with_a_remedy():

@@ -60,8 +60,8 @@ def delassus_inverse(sys: System, constraints, q, mu, algorithm: str = "caba"):
     "ltl", "pv", "efpa", "pvr"  Cholesky factor of `delassus_matrix`, damped: O(m³) more.
 
     mu: a penalty; Eq. 40 is a difference of numbers of the size of mu, so "caba" and "cabaf" lose digits
-    as mu grows beyond the masses (float64, mu = 1e6: 1e-10 relative on a humanoid, 5e-6 on a tree of links of
-    0.6 kg; the others keep them).
+    as mu grows beyond the masses (float64, mu = 1e6: 1e-10 relative on a humanoid; on a tree of links of
+    0.6 kg 5e-6 where an axis nearly passes through a held point). The others keep them: take "pvf" there.
     """
     (q,) = arguments(sys, q=q)
     con = _checked(sys, constraints, algorithm, INVERSES, "delassus_inverse")
