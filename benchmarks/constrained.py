@@ -129,11 +129,7 @@ def table(title: str, names, times: dict[tuple[str, str], dict[str, float]], pub
 
 def draw(path: str, times: dict[tuple[str, str], dict[str, float]]):
     """Bars per case: time of every solver over that of ProxLTL, ours in blue, the paper's in grey."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = report.headless_pyplot()
     figure, axes = plt.subplots(1, len(times), figsize=(3 * len(times), 3.4), sharey=True, squeeze=False)
     for ax, (key, seconds) in zip(axes[0], times.items()):
         paper, place = PUBLISHED[key], np.arange(len(contacts.SOLVERS))

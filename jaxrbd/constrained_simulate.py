@@ -19,7 +19,7 @@ from jaxrbd.constraints import (
     project,
 )
 from jaxrbd.constraints.data import as_constraints
-from jaxrbd.constraints.solvers import Proximal
+from jaxrbd.constraints.solvers import Proximal, Soft
 from jaxrbd.model.system import System, pytree
 from jaxrbd.simulate import State, body_forces, check_integrator, joint_forces, roll
 from jaxrbd.solution import Solution
@@ -50,7 +50,8 @@ def constrained_step(
 ) -> Solution:
     """One time step on the constraints: Solution(State, result, stats); arguments as of `step`.
 
-    `projection` uses the same `solver` unless it has its own; None leaves the drift to Baumgarte gains.
+    `projection` uses the same `solver` unless it has its own (the default instead of `Soft`); it stops the
+    rows, so constraints that follow a `target` need None, which leaves the drift to Baumgarte gains.
     `result` is `converged` if every stage and the projection were.
     """
     con = as_constraints(constraints)
@@ -68,7 +69,7 @@ def constrained_step(
         error = jnp.max(jnp.abs(constraint_error(sys, con, q)))
     else:
         if projection.solver is None:
-            projection = replace(projection, solver=solver)
+            projection = replace(projection, solver=None if isinstance(solver, Soft) else solver)
         back = project(sys, con, q, v, projection)
         q, v, error = back.value.q, back.value.v, back.stats.error
         results.append(back.result)

@@ -43,6 +43,13 @@ def talos_redundant():
     return sys, con.combine(*welds, *(con.connect(sys, f"arm_{s}_4_link") for s in ("left", "right")))
 
 
+def humanoid_redundant():
+    """Two welds on adjacent links, one of them twice, and a point: 21 rows."""
+    sys = rbd.zoo.humanoid()
+    welds = [con.weld(sys, f) for f in ("left_foot", "left_shank", "left_foot")]
+    return sys, con.combine(*welds, con.connect(sys, "right_foot"))
+
+
 def _atlas():
     sys = rbd.zoo.humanoid(hands=True)
     feet = [con.weld(sys, f"{s}_sole") for s in ("left", "right")]
@@ -77,6 +84,8 @@ CASES = {
     "humanoid with hands F6²T3¹⁰": _atlas,
     "chain 20 H6": lambda: _chain(20),
     "binary tree 45": lambda: _tree(4),  # levels of branches: 45 links
+    "talos of rank 23": talos_redundant,
+    "humanoid, rows repeated": humanoid_redundant,
     "four-bar": loops.four_bar,
     "cassie leg": loops.cassie_leg,
     "delta": loops.delta,

@@ -156,11 +156,13 @@ def test_redundant_and_singular_rows_converge_to_the_exact_acceleration(request)
         assert found.converged.all(), solver
 
 
-def test_contradicting_rows_end_in_least_squares_and_say_so():
+def test_contradicting_rows_end_in_least_squares_and_say_so(request):
     sys = rbd.zoo.humanoid()
     constraints = combine(redundant(sys), weld(sys, "left_foot", target=np.ones(6)))
     q, v, tau = cases.states(sys, 3)
-    solvers = {n: getattr(rbd, n)(iterations=30) for n in ("ConstrainedABA", "ProxLTL")}
+    every = request.config.getoption("--all-robots")
+    chosen = SOLVERS if every else ("ConstrainedABA", "ProxLTL")
+    solvers = {n: getattr(rbd, n)(iterations=30) for n in chosen}
     _, a, _, (_, _, J, c) = reference(sys, constraints, q, v, tau, project=False)
     least = np.abs(np.einsum("bmn,bn->bm", J, a) - c).max(1)
     for solver, found in solutions(sys, constraints, solvers)(q, v, tau).items():
@@ -169,10 +171,25 @@ def test_contradicting_rows_end_in_least_squares_and_say_so():
         np.testing.assert_allclose(found.stats.residual, least, rtol=1e-5)
 
 
-def test_a_tolerance_stops_early_and_fixed_iterations_record_every_residual():
+def test_weights_decide_between_rows_that_contradict_each_other():
+    sys = rbd.zoo.arm7()
+    constraints = combine(connect(sys, "tool", target=[1.0, 0, 0]), connect(sys, "tool", weight=3.0))
+    q, v, tau = (x[0] for x in cases.states(sys, 1))
+    found = {s: rbd.constrained_dynamics(sys, q, v, tau, constraints, s()) for s in (rbd.Dense, rbd.ProxLTL)}
+    for answer in found.values():
+        J, c = (f(sys, constraints, q) for f in (con.constraint_jacobian, lambda *x: constraints.target))
+        bias = con.constraint_acceleration(sys, constraints, q, v)
+        rows = (J @ answer.value.a + bias - c).reshape(2, 3)
+        np.testing.assert_allclose(rows, [[-0.75, 0, 0], [0.25, 0, 0]], atol=1e-6)
+        assert answer.result == rbd.Result.stationary
+    np.testing.assert_allclose(*(x.value.a for x in found.values()), atol=1e-6)
+
+
+def test_a_tolerance_stops_early_and_fixed_iterations_record_every_residual(request):
     sys, constraints, _ = cases.case("arm7 H6")
     q, v, tau = cases.states(sys, 4)
-    solvers = {n: getattr(rbd, n)(iterations=30, tolerance=1e-9) for n in ("ConstrainedABA",)}
+    chosen = SOLVERS if request.config.getoption("--all-robots") else ("ConstrainedABA", "ProxLTL")
+    solvers = {n: getattr(rbd, n)(iterations=30, tolerance=1e-9) for n in chosen}
     _, a, _, _ = reference(sys, constraints, q, v, tau, project=False)
     for solver, found in solutions(sys, constraints, solvers)(q, v, tau).items():
         assert (found.stats.iterations < 8).all() and (found.stats.iterations > 1).all(), solver
@@ -202,6 +219,19 @@ def test_soft_rows_are_springs_and_weights_scale_them():
     expected = np.linalg.solve(M + 20 * J.T @ J, tau - b + 20 * J.T @ c)
     np.testing.assert_allclose(found.value.a, expected, rtol=1e-10)
     np.testing.assert_allclose(found.value.lam, 20 * (c - J @ expected), rtol=1e-8)
+
+    def spring(mu, weight, tau):
+        held = constraints.replace(weight=weight[None])
+        return jnp.sum(rbd.constrained_dynamics(sys, q, v, tau, held, rbd.Soft(mu=mu)).value.a ** 2)
+
+    x = (80.0, jnp.asarray(0.25), jnp.asarray(tau))
+    d = (7.0, jnp.asarray(-0.1), jnp.linspace(-1, 1, 7))
+    run = jax.jit(lambda t: spring(*(a + t * b for a, b in zip(x, d))))
+    central = (run(1e-4) - run(-1e-4)) / 2e-4
+    np.testing.assert_allclose(jax.jit(jax.grad(run))(0.0), central, rtol=1e-6)
+    for bad in (lambda: rbd.Soft(gradients="implicit"), lambda: rbd.Dense(gradients="unrolled")):
+        with pytest.raises(ArgumentError, match="Use '"):
+            bad()
 
 
 def test_the_classic_resolution_agrees_where_it_exists():

@@ -125,12 +125,12 @@ def test_derivatives_through_a_loop():
 
 
 def test_jacobians_agree_with_pinocchio():
-    """On J v = 0, by q, v and tau, forces turned into the axes of the feet, as Pinocchio has them."""
+    """At rest, by q and tau, forces turned into the axes of the feet, as Pinocchio has them."""
     feet = [(3, f"{leg}_FOOT") for leg in ("FL", "FR", "HL")]
     peer = PinocchioContacts(robots.SOLO12, feet)
     sys, model = peer.twin.sys, peer.twin.model
     q, _, tau = (x[0] for x in cases.states(sys, 1))
-    v = np.zeros(sys.nv)  # at rest, so that conventions of J̇v do not matter
+    v = np.zeros(sys.nv)  # so that conventions of J̇v do not matter
     constraints = con.combine(*(con.connect(sys, f) for _, f in feet))
 
     def at(dq, v, tau):

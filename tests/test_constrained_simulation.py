@@ -59,6 +59,20 @@ def test_quadruped_stands_on_its_feet(steps, remedy, drift, feet):
         np.testing.assert_allclose(forces, [0, 0, weight], atol=1e-3)
 
 
+@pytest.mark.parametrize("solver", [None, pytest.param(rbd.Soft(mu=1e9), marks=pytest.mark.all_robots)])
+def test_other_solvers_step_too(solver):
+    """The default, and springs, whose steps are projected by the default: a tool that is held stays there."""
+    sys = rbd.zoo.arm7()
+    q = jnp.linspace(0.2, 1.0, 7)
+    con = C.connect(sys, "tool", q=q)
+    start = rbd.State(q, jnp.zeros(7))
+    path = jax.jit(lambda: rbd.constrained_rollout(sys, start, None, con, solver=solver, steps=50))()
+    assert path.stats.error.max() < 1e-8
+    assert jnp.abs(path.value.v[-1]).max() > 1e-2
+    if solver is None:
+        assert path.converged.all()
+
+
 @pytest.mark.all_robots
 def test_gradient_of_a_constrained_rollout_against_differences():
     sys, con, q = loops.four_bar()

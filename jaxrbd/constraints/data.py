@@ -74,12 +74,20 @@ class Constraints:
     def row_index(self, name: str) -> slice:
         """Where a constraint's rows (and multipliers) stand."""
         i = find(self.names, name, "constraint")
+        if self.names.count(name) > 1:
+            raise ArgumentError(
+                f"{self.names.count(name)} constraints are named {name!r}. Tell them apart with name=."
+            )
         start = sum(e.rows for e in self.entries[:i])
         return slice(start, start + self.entries[i].rows)
 
     def replace(self, **leaves) -> Constraints:
         """A copy with some leaves exchanged."""
         return dataclass_replace(self, **leaves)
+
+    def astype(self, dtype) -> Constraints:
+        """A copy in another precision, for a System in that precision."""
+        return jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
 
 
 def combine(*constraints: Constraints) -> Constraints:
@@ -110,6 +118,22 @@ def as_constraints(constraints) -> Constraints:
     )
 
 
+def check_constraints(sys: System, con: Constraints) -> None:
+    """Constraints made for another System are found out by their frame and freedom numbers and precision."""
+    frames, nv = len(sys.frame_names), sys.nv
+    for e in con.entries:
+        joint = e.kind in ("coupling", "velocity")
+        most = max([e.a, e.b, *(d for _, d in e.pattern)])
+        if most >= (nv if joint else frames):
+            raise ArgumentError(
+                f"constraint {e.name!r} does not fit {sys.name!r}: it was made for another System."
+            )
+    if con.weight.dtype != sys.dtype:
+        raise ArgumentError(
+            f"the constraints are {con.weight.dtype}, {sys.name!r} is {sys.dtype}. Use constraints.astype."
+        )
+
+
 def weld(sys: System, frame: str, to: str | None = None, **options) -> Constraints:
     """Hold a frame in all six directions to another frame, or to the world.
 
@@ -133,7 +157,12 @@ def hinge(sys: System, frame: str, to: str | None = None, **options) -> Constrai
 
 
 def hold(sys: System, frame: str, directions: Sequence[str], to: str | None = None, **options) -> Constraints:
-    """Hold any of the directions "turn_x", "turn_y", "turn_z", "x", "y", "z", in the axes of `to`."""
+    """Hold any of the directions "turn_x", "turn_y", "turn_z", "x", "y", "z", in the axes of `to`.
+
+    With `q` the axes are those that the frame has at q (a point in the world keeps the world's). Two turning
+    directions leave one axis free to turn, as in `hinge`. A single one is not integrable: it is held at the
+    level of velocities, phi = 0.
+    """
     directions = (directions,) if isinstance(directions, str) else tuple(directions)
     wrong = [d for d in directions if d not in DIRECTIONS]
     if wrong or not directions or len(set(directions)) < len(directions):
@@ -151,12 +180,8 @@ def point_on_plane(
         raise ArgumentError(
             f"point_on_plane({frame!r}): give the plane by point= and normal=, not anchor or q."
         )
-    n = np.asarray(normal, float)
-    if n.shape != (3,) or not np.linalg.norm(n) > 0:
-        raise ArgumentError(
-            f"point_on_plane({frame!r}): normal is {normal!r}, expected three numbers, not zero."
-        )
-    return _between_frames(sys, "frame", frame, to, (5,), anchor=(_frame_with_z(n), point), **options)
+    anchor = (_frame_with_z(f"point_on_plane({frame!r})", normal), point)
+    return _between_frames(sys, "frame", frame, to, (5,), anchor=anchor, **options)
 
 
 def distance(sys: System, frame: str, to: str | None = None, *, length=None, **options) -> Constraints:
@@ -181,7 +206,7 @@ def distance(sys: System, frame: str, to: str | None = None, *, length=None, **o
 def rolling(
     sys: System, frame: str, to: str | None = None, *, radius, normal=(0, 0, 1), point=(0, 0, 0), **options
 ):
-    """A ball or wheel of `radius` about the frame's origin rolls on a plane without slipping: three rows.
+    """A ball or upright wheel of `radius` about the frame's origin rolls on a plane, no slip: three rows.
 
     Two rows are not integrable: the velocity of the material point that touches the plane is zero. The
     third keeps the centre at its height.
@@ -190,17 +215,22 @@ def rolling(
         raise ArgumentError(f"rolling({frame!r}): give the plane by point= and normal=, not anchor or q.")
     if not isinstance(radius, jax.core.Tracer) and not float(radius) > 0:
         raise ArgumentError(f"rolling({frame!r}): radius is {radius!r}, expected a positive number.")
-    anchor = (_frame_with_z(np.asarray(normal, float)), point)
+    anchor = (_frame_with_z(f"rolling({frame!r})", normal), point)
     return _between_frames(sys, "rolling", frame, to, (3, 4, 5), anchor=anchor, parameter=[radius], **options)
 
 
-def coupling(sys: System, joint: str, to: str | None, *, ratio=None, offset=0.0, polynomial=None, **options):
+def coupling(sys: System, joint: str, to: str | None, *, ratio=None, offset=None, polynomial=None, **options):
     """q_joint = offset + ratio q_to, or a polynomial (c0, ..., c4) of q_to: one row (gears, mimic joints).
 
     With `to` None the joint is held at `offset`.
     """
     if (ratio is None) == (polynomial is None) and to is not None:
         raise ArgumentError(f"coupling({joint!r}): give either ratio= or polynomial=.")
+    if polynomial is not None and offset is not None:
+        raise ArgumentError(f"coupling({joint!r}): the polynomial has an offset already. Leave offset= out.")
+    if to is None and ratio is not None:
+        raise ArgumentError(f"coupling({joint!r}): a ratio needs a joint: name it in `to`, or leave it out.")
+    offset = 0.0 if offset is None else offset
     if joint == to:
         raise ArgumentError(f"coupling({joint!r}): a joint cannot be coupled to itself. Name two joints.")
     numbers = list(polynomial) if polynomial is not None else [offset] if to is None else [offset, ratio]
@@ -216,9 +246,9 @@ def coupling(sys: System, joint: str, to: str | None, *, ratio=None, offset=0.0,
 def velocity_rows(sys: System, matrix, **options) -> Constraints:
     """Rows that hold at the level of velocities, matrix (m, nv): matrix v = 0, with constant entries."""
     A = np.asarray(matrix, float)
-    if A.ndim != 2 or A.shape[1] != sys.nv or not A.any(axis=1).all():
+    if A.ndim != 2 or A.shape[1] != sys.nv or not len(A) or not A.any(axis=1).all():
         raise ArgumentError(
-            f"velocity_rows: matrix has shape {A.shape}, expected (m, {sys.nv}), no row zero."
+            f"velocity_rows: matrix has shape {A.shape}, expected (m, {sys.nv}), m > 0 and no row zero."
         )
     pattern = tuple((int(i), int(j)) for i, j in zip(*np.nonzero(A)))
     entry = Entry("velocity", options.pop("name", "velocity_rows"), -1, -1, (5,) * len(A), pattern)
@@ -237,7 +267,7 @@ def of_model(sys: System, mimics: bool = True, **options) -> Constraints:
             found.append(coupling(sys, sys.joint_names[a], leader, polynomial=numbers, name=name, **options))
             continue
         sides = [(_matrix(sys.loop_quaternion[k, s]), sys.loop_position[k, s]) for s in (0, 1)]
-        if a < 0:
+        if a < 0 or t.frame_bodies[a] < 0:  # what does not move is on side B
             a, b, sides = b, a, sides[::-1]
         frame, to = (None if f < 0 else sys.frame_names[f] for f in (a, b))
         more = {"offset": sides[0], "anchor": sides[1], "name": name, **options}
@@ -270,6 +300,8 @@ def _between_frames(
         raise ArgumentError(
             f"frames {frame!r} and {to or 'world'!r} {what}: a constraint cannot act between them."
         )
+    if body_a < 0:
+        raise ArgumentError(f"the frame {frame!r} does not move: swap it with `to`, {to!r}.")
     if anchor is not None and q is not None:
         raise ArgumentError(f"constraint on {frame!r}: give either anchor= or q=, not both.")
     pose_a = _pose_in(sys, frame, offset)
@@ -374,9 +406,12 @@ def _scalar_dof(sys: System, joint: str) -> int:
     return sys.topology.v_starts[i]
 
 
-def _frame_with_z(normal: np.ndarray) -> np.ndarray:
+def _frame_with_z(where: str, normal) -> np.ndarray:
     """A rotation whose third column is the given direction."""
-    z = normal / np.linalg.norm(normal)
+    n = np.asarray(normal, float)
+    if n.shape != (3,) or not 0 < np.linalg.norm(n) < np.inf:
+        raise ArgumentError(f"{where}: normal is {normal!r}, expected three numbers, not zero.")
+    z = n / np.linalg.norm(n)
     x = np.cross([0.0, 1.0, 0.0] if abs(z[1]) < 0.9 else [0.0, 0.0, 1.0], z)
     x /= np.linalg.norm(x)
     return np.stack([x, np.cross(z, x), z], 1)

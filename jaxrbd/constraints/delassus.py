@@ -15,13 +15,13 @@ import numpy as np
 
 from jaxrbd.constraints import articulated as art
 from jaxrbd.constraints import propagators as prop
-from jaxrbd.constraints.data import Constraints, as_constraints
+from jaxrbd.constraints.data import Constraints, as_constraints, check_constraints
 from jaxrbd.constraints.lanes import Acting
 from jaxrbd.constraints.meeting import meeting_of
 from jaxrbd.constraints.methods import Task, gram, link_inertias, matrices, no_forces
 from jaxrbd.constraints.plan import Plan, plan_of
 from jaxrbd.constraints.rows import table_of
-from jaxrbd.constraints.solvers import check_constraints, linear_task
+from jaxrbd.constraints.solvers import linear_task
 from jaxrbd.constraints.supporting import Problem, links_problem
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System

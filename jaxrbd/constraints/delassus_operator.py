@@ -11,12 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints import articulated as art
-from jaxrbd.constraints.data import Constraints, Entry, as_constraints
+from jaxrbd.constraints.data import Constraints, Entry, as_constraints, check_constraints
 from jaxrbd.constraints.delassus import articulated_problem, penalty, still_task
 from jaxrbd.constraints.lanes import Acting, row_forces, row_motion
 from jaxrbd.constraints.plan import Plan, plan_of
 from jaxrbd.constraints.rows import table_of
-from jaxrbd.constraints.solvers import check_constraints
 from jaxrbd.constraints.supporting import Problem
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, Topology, pytree, static

@@ -14,9 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.data import as_constraints
+from jaxrbd.constraints.data import as_constraints, check_constraints
 from jaxrbd.constraints.jacobian import constraint_jacobian, evaluate
-from jaxrbd.constraints.solvers import check_constraints
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, pytree
 from jaxrbd.solution import Result, Solution

@@ -7,7 +7,7 @@ from functools import lru_cache
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.data import Constraints, Entry, as_constraints
+from jaxrbd.constraints.data import Constraints, Entry, as_constraints, check_constraints
 from jaxrbd.constraints.rows import Moving, Rows, constraint_rows, motion, table_of
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
@@ -23,32 +23,38 @@ from jaxrbd.tree.sweep import put_rows
 def constraint_error(sys: System, constraints, q):
     """phi(q), (m,): zero where the constraints are met; zero for rows at the level of velocities."""
     (q,) = arguments(sys, q=q)
-    return evaluate(sys, as_constraints(constraints), q, jnp.zeros(sys.nv, q.dtype), None)[0]
+    return evaluate(sys, _fitting(sys, constraints), q, jnp.zeros(sys.nv, q.dtype), None)[0]
 
 
 def constraint_velocity(sys: System, constraints, q, v):
     """J(q) v, (m,)."""
     q, v = arguments(sys, q=q, v=v)
-    return evaluate(sys, as_constraints(constraints), q, v, None)[1]
+    return evaluate(sys, _fitting(sys, constraints), q, v, None)[1]
 
 
 def constraint_acceleration(sys: System, constraints, q, v, a=None):
     """J(q) a + J̇(q, v) v, (m,); with a None the bias J̇v alone."""
     q, v = arguments(sys, q=q, v=v)
     a = None if a is None else arguments(sys, a=a)[0]
-    return evaluate(sys, as_constraints(constraints), q, v, a)[2]
+    return evaluate(sys, _fitting(sys, constraints), q, v, a)[2]
 
 
 def constraint_target(sys: System, constraints, q, v):
     """a*, (m,): the acceleration that the rows should have, Baumgarte's correction included."""
     q, v = arguments(sys, q=q, v=v)
-    return evaluate(sys, as_constraints(constraints), q, v, None)[3]
+    return evaluate(sys, _fitting(sys, constraints), q, v, None)[3]
 
 
 def constraint_jacobian(sys: System, constraints, q):
     """J(q), (m, nv): J v is the velocity of the rows, Jᵀ lam the joint forces of multipliers lam."""
     (q,) = arguments(sys, q=q)
-    return _jacobian_kernel(sys, as_constraints(constraints), q)
+    return _jacobian_kernel(sys, _fitting(sys, constraints), q)
+
+
+def _fitting(sys: System, constraints) -> Constraints:
+    con = as_constraints(constraints)
+    check_constraints(sys, con)
+    return con
 
 
 @kernel(lambda sys, con, *_: [(con.rows,)] * 4)

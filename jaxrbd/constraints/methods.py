@@ -62,7 +62,7 @@ class Found(NamedTuple):
     a: Any  # (nv, B)
     lam: Any  # (m, B)
     history: Any  # (iterations, B) largest |J a - c| after each iteration
-    change: Any  # (B,) largest change of what the last iteration improved, relative
+    change: Any  # (B,) how far from rest: the last change of a, or |delassus (J a - c)| for dual methods
     iterations: Any  # (B,)
 
 
@@ -92,8 +92,8 @@ def joint_forces(task: Task):
 def run(step: Callable, state, residual: Callable, change: Callable, settings: Settings):
     """Iterate a fixed number of times, or until each state of the batch meets the tolerance.
 
-    The criterion is that of [CABA] Algorithm 3: the smaller of the last change and the residual. States that
-    are done keep their numbers while others go on.
+    The criterion is the smaller of the residual and `change`: of [CABA] Algorithm 3 the last change of a, of
+    Eq. 14 the stationarity of the dual. States that are done keep their numbers while others go on.
     """
     if settings.tolerance is None:
 
@@ -147,7 +147,7 @@ def constrained_aba(task: Task, settings: Settings) -> Found:
 
 
 def prox_pv(task: Task, settings: Settings) -> Found:
-    """[CABA] Algorithm 4: all rows reach the world, where the dual problem is solved. O(n m + m³)."""
+    """[CABA] Algorithm 4: all rows reach the world, where the dual problem is solved. O(n m² + m³)."""
     sys, t = task.sys, task.sys.topology
     plan, table = plan_of(t, task.con.entries, late=True), table_of(t, task.con.entries)
     p, p0 = no_forces(task) if task.p is None else (task.p, task.p0)
@@ -169,25 +169,29 @@ def prox_pv(task: Task, settings: Settings) -> Found:
 def dual(delassus, missing, task: Task, settings: Settings):
     """Proximal point iterations on  delassus lam = missing  ([CABA] Eq. 13), in corrections.
 
-    lam += (delassus + 1/mu)^-1 (missing - delassus lam), from one Cholesky factor.
+    lam += (delassus + 1/mu)^-1 r,  r = missing - delassus lam = c - J a,  from one Cholesky factor. At the
+    least-squares answer delassus W r = 0 (Eq. 14, weights W), also where r cannot vanish.
     """
     m = delassus.shape[0]
     damped = delassus + jnp.asarray(np.eye(m)[:, :, None], delassus.dtype) / task.mu
     chol = jax.scipy.linalg.cho_factor(jnp.moveaxis(damped, -1, 0), lower=True)
     apply = lambda r: jax.scipy.linalg.cho_solve(chol, r.T[..., None])[..., 0].T  # noqa: E731
     multiply = lambda x: jnp.sum(delassus * x[None], 1)  # noqa: E731
+    weight = task.mu / jnp.max(task.mu, 0)
 
     def step(state):
-        lam, _ = state
-        d = apply(missing - multiply(lam))
-        return lam + d, largest(multiply(d))
+        lam, r, _ = state
+        lam = lam + apply(r)
+        r = missing - multiply(lam)
+        return lam, r, largest(multiply(weight * r))
 
-    start = (task.lam, jnp.full(missing.shape[-1:], jnp.inf, missing.dtype))
-    return run(step, start, lambda s: largest(missing - multiply(s[0])), lambda s: s[1], settings)
+    start = (task.lam, missing - multiply(task.lam), jnp.full(missing.shape[-1:], jnp.inf, missing.dtype))
+    (lam, _, change), history, count = run(step, start, lambda s: largest(s[1]), lambda s: s[2], settings)
+    return (lam, change), history, count
 
 
 def prox_ltl(task: Task, settings: Settings) -> Found:
-    """[CABA] Eq. 13 on the branch-sparse factor of M: J M^-1 Jᵀ, then the dual. O(n d² + m² d + m³)."""
+    """[CABA] Eq. 13 on the branch-sparse factor of M: J M^-1 Jᵀ, then the dual. O(n d² + n m² + m³)."""
     M, J, f = matrices(task)
     pattern = sparse.pattern_of(mass_pattern(task.sys.topology))
     H = sparse.factor(pattern, sparse.store(pattern, M))
@@ -202,7 +206,7 @@ def prox_ltl(task: Task, settings: Settings) -> Found:
 
 
 def prox_ltls(task: Task, settings: Settings) -> Found:
-    """[CABA] Eq. 16 on the sparse factor of M + Jᵀ mu J, in corrections. O(n d² + m d)."""
+    """[CABA] Eq. 16 on the sparse factor of M + Jᵀ mu J, in corrections. O(n d² + n² + n m)."""
     M, J, f = matrices(task)
     touches = constraint_pattern(task.sys, task.con)
     pattern = sparse.pattern_of(mass_pattern(task.sys.topology) | (touches.T @ touches))
@@ -223,12 +227,16 @@ def prox_ltls(task: Task, settings: Settings) -> Found:
 
 
 def dense(task: Task, settings: Settings) -> Found:
-    """Least squares and least norm: lam = (J M^-1 Jᵀ)⁺ (c - J a_free) by eigenvalues; the reference."""
+    """Least squares and least norm: lam = (J M^-1 Jᵀ)⁺ (c - J a_free) by eigenvalues; the reference.
+
+    Rows are scaled by the square roots of their weights, as the proximal methods see them.
+    """
     M, J, f = matrices(task)
     front = lambda x: jnp.moveaxis(x, -1, 0)  # noqa: E731
     chol = jax.scipy.linalg.cho_factor(front(M), lower=True)
     solve_M = lambda b: jax.scipy.linalg.cho_solve(chol, b)  # noqa: E731
-    J_, f_, c_ = front(J), front(f)[..., None], front(task.c)[..., None]
+    scale = front(jnp.sqrt(task.mu / jnp.max(task.mu, 0)))[..., None]
+    J_, f_, c_ = scale * front(J), front(f)[..., None], scale * front(task.c)[..., None]
     X, free = solve_M(jnp.swapaxes(J_, 1, 2)), solve_M(f_)
     delassus = J_ @ X
     w, U = jnp.linalg.eigh(0.5 * (delassus + jnp.swapaxes(delassus, 1, 2)))
@@ -236,9 +244,9 @@ def dense(task: Task, settings: Settings) -> Found:
     inverse = jnp.where(w > cut, 1 / jnp.where(w > cut, w, 1), 0)[..., None]
     lam = U @ (inverse * (jnp.swapaxes(U, 1, 2) @ (c_ - J_ @ free)))
     a = free + X @ lam
-    residual = largest((c_ - J_ @ a)[..., 0].T)
+    residual = largest(((c_ - J_ @ a) / scale)[..., 0].T)
     one = jnp.ones_like(residual)
-    return Found(a[..., 0].T, lam[..., 0].T, residual[None], 0 * one, one)
+    return Found(a[..., 0].T, (scale * lam)[..., 0].T, residual[None], 0 * one, one)
 
 
 def classic(task: Task, settings: Settings) -> Found:

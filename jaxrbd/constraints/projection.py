@@ -67,8 +67,8 @@ class ProjectionStats:
 def project(sys: System, constraints, q, v=None, settings: Projection | None = None) -> Solution:
     """Solution(Projected(q, v)) with phi(q) = 0 and J v = 0, near the given state in the mass metric.
 
-    Rows at the level of velocities have phi = 0. `result` is `stationary` where the iteration has come to
-    rest without meeting the rows. The derivative is that of the iterations.
+    Rows at the level of velocities have phi = 0, and q moves along them only. `result` is `stationary` where
+    the iteration has come to rest without meeting the rows. The derivative is that of the iterations.
     """
     con = as_constraints(constraints)
     settings = Projection() if settings is None else settings

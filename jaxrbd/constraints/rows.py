@@ -326,11 +326,7 @@ def _geometric_rows(sys: System, con: Constraints, moving: Moving, table: Table)
     gamma = Motion(acc.ang - wb.cross(rel.ang), acc.lin + rel.ang.cross(cdot) - wb.cross(rel.lin))
     u, gamma = rel.rotate(axes.T), gamma.rotate(axes.T)
     turned, place = axes.T @ a.R, axes.T @ d
-    phi_ang = _rotation_vector(turned)
-    if (kinds == "hinge").any():  # only the tilt of z counts, however far the hinge has turned
-        tilt = Vec3(-turned.b.z, turned.a.z, 0 * turned.a.z)
-        phi_ang = _choose(kinds == "hinge", tilt, phi_ang)
-    phi = Motion(phi_ang, place)
+    phi = Motion(_turning_error(turned, entries), place)
     if (kinds == "rolling").any():
         height = Vec3(0 * place.x, 0 * place.x, place.z - parameter)
         phi = Motion(phi.ang, _choose(kinds == "rolling", height, phi.lin))
@@ -371,14 +367,59 @@ def _distance(d: Vec3, a: _Side, b: _Side):
     return n, length, along, n.dot(acc) + (speed.dot(speed) - along * along) / jnp.sqrt(safe)
 
 
-def _rotation_vector(R: Mat3) -> Vec3:
-    """Axis times angle, smooth at the identity; beyond a quarter turn from it digits fade towards pi."""
-    w = Vec3(R.c.y - R.b.z, R.a.z - R.c.x, R.b.x - R.a.y) * 0.5
-    square, c = w.dot(w), 0.5 * (R.a.x + R.b.y + R.c.z - 1)
+def _turning_error(R: Mat3, entries) -> Vec3:
+    """phi of the turning directions: zero where they are met, with the relative velocity as its rate there.
+
+    All three held: the rotation vector. Two held: the tilt of the third axis, however far it has turned. One
+    held: zero, for no function of the rotation has a component of the angular velocity as its rate.
+    """
+    held = [[j for j in e.mask if j < 3] for e in entries]
+    phi = ZERO3
+    if any(len(h) == 3 for h in held):
+        phi = _choose(np.array([len(h) == 3 for h in held]), _rotation_vector(R), phi)
+    columns = Vec3(R.a.x, R.b.x, R.c.x), Vec3(R.a.y, R.b.y, R.c.y), Vec3(R.a.z, R.b.z, R.c.z)
+    for axis, column in enumerate(columns):
+        tilted = np.array([len(h) == 2 and axis not in h for h in held])
+        if tilted.any():
+            phi = _choose(tilted, _tilt(axis, column), phi)
+    return phi
+
+
+def _tilt(axis: int, column: Vec3) -> Vec3:
+    """Axis times angle that takes the axis to `column`; half a turn goes about the axis after it."""
+    unit, after = (Vec3(*(float(i == (axis + k) % 3) for i in range(3))) for k in (0, 1))
+    sine, cosine = unit.cross(column), unit.dot(column)
+    square = sine.dot(sine)
     small = square < 1e-6
     s = jnp.sqrt(jnp.where(small, 1.0, square))
     series = 1 + square / 6 + 3 * square * square / 40
-    return w * jnp.where(small & (c > 0), series, jnp.arctan2(s, c) / s)
+    opposite = small & (cosine < 0)
+    tilt = sine * jnp.where(small, series, jnp.arctan2(s, cosine) / s)
+    return Vec3(*(jnp.where(opposite, np.pi * x, y) for x, y in zip(after, tilt)))
+
+
+def _rotation_vector(R: Mat3) -> Vec3:
+    """Axis times angle, smooth at the identity, exact up to half a turn: by the quaternion.
+
+    Four times the outer product of the quaternion with itself has four columns; the longest is taken.
+    """
+    x, y, z = R.c.y - R.b.z, R.a.z - R.c.x, R.b.x - R.a.y
+    xy, xz, yz = R.a.y + R.b.x, R.a.z + R.c.x, R.b.z + R.c.y
+    trace = R.a.x + R.b.y + R.c.z
+    diagonal = [1 + trace, *(1 + 2 * k - trace for k in (R.a.x, R.b.y, R.c.z))]
+    ww, xx, yy, zz = diagonal
+    quaternion, length = (ww, x, y, z), ww
+    for candidate, k in (((x, xx, xy, xz), xx), ((y, xy, yy, yz), yy), ((z, xz, yz, zz), zz)):
+        longer = k > length
+        quaternion = tuple(jnp.where(longer, new, old) for new, old in zip(candidate, quaternion))
+        length = jnp.where(longer, k, length)
+    scale = jnp.where(quaternion[0] < 0, -0.5, 0.5) / jnp.sqrt(length)
+    w, v = quaternion[0] * scale, Vec3(*quaternion[1:]) * scale
+    square = v.dot(v)
+    small = square < 1e-6
+    s = jnp.sqrt(jnp.where(small, 1.0, square))
+    series = 2 + square / 3 + 3 * square * square / 20
+    return v * jnp.where(small, series, 2 * jnp.arctan2(s, w) / s)
 
 
 def _choose(mask: np.ndarray, new: Vec3, old: Vec3) -> Vec3:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.data import Constraints, as_constraints
+from jaxrbd.constraints.data import Constraints, as_constraints, check_constraints
 from jaxrbd.constraints.methods import Found, Settings, Task, joint_forces, largest, link_inertias, solve
 from jaxrbd.constraints.rows import (
     Moving,
@@ -43,9 +43,11 @@ class Proximal:
     `mu`: penalty as in [CABA] (Pinocchio's mu is its inverse); by default 1e7 in float64, and in float32
     as much as the solver's factor bears, 100 to 1e4 times the mass of the system (`default_mu`).
     `iterations`: how many, or at most how many if a `tolerance` [m/s², rad/s²] is given: then each state
-    stops by the criterion of [CABA] Algorithm 3. `gradients`: "implicit" differentiates the solution,
-    with memory that does not grow with the iterations; "unrolled" the iterations themselves, which needs
-    their number fixed.
+    stops by the criterion of [CABA] Algorithm 3 (primal solvers) or Eq. 14 (dual ones), or when its rows are
+    met. `gradients`: "implicit" differentiates the solution by one more solve of so many iterations,
+    with memory that does not grow with them; it takes the rows to be met, so where they contradict each
+    other, or mu and the iterations were too few, "unrolled" is right: the iterations themselves are
+    differentiated, which needs their number fixed.
     """
 
     mu: float | None = None
@@ -55,7 +57,9 @@ class Proximal:
 
     def __post_init__(self):
         name = type(self).__name__
-        if isinstance(self.mu, (int, float, np.ndarray)) and not float(self.mu) > 0:
+        numbers = (int, float, np.ndarray, np.generic, jax.Array)
+        known = isinstance(self.mu, numbers) and not isinstance(self.mu, jax.core.Tracer)
+        if known and np.ndim(self.mu) == 0 and not 0 < float(self.mu) < np.inf:
             raise ArgumentError(f"{name}: mu is {self.mu!r}, expected a positive penalty such as 1e6.")
         if not isinstance(self.iterations, int) or self.iterations < 1:
             raise ArgumentError(f"{name}: iterations is {self.iterations!r}, expected a positive integer.")
@@ -81,39 +85,51 @@ class ConstrainedABA(Proximal):
 
 @pytree
 class ProxPV(Proximal):
-    """Popov and Vereshchagin with a proximal dual, [CABA] Algorithm 4: O(n m + m³)."""
+    """Popov and Vereshchagin with a proximal dual, [CABA] Algorithm 4: O(n m² + m³)."""
 
 
 @pytree
 class ProxLTL(Proximal):
-    """Dual proximal point on the branch-sparse factor, [CABA] Eq. 13 and [PROX]: O(n d² + m² d + m³)."""
+    """Dual proximal point on the branch-sparse factor, [CABA] Eq. 13 and [PROX]: O(n d² + n m² + m³)."""
 
 
 @pytree
 class ProxLTLs(Proximal):
-    """Augmented Lagrangian on the sparse factor of M + Jᵀ mu J, [CABA] Eq. 16: O(n d² + m d)."""
+    """Augmented Lagrangian on the sparse factor of M + Jᵀ mu J, [CABA] Eq. 16: O(n d² + n² + n m)."""
 
 
 @pytree
 class Soft(Proximal):
     """One iteration of `ConstrainedABA`: rows as springs of compliance 1/(mu weight), as MuJoCo and PV-soft.
 
-    [CABA] VII-A: minimises ½|a - a_free|²_M + ½ mu |J a - c|². Constraints are met as far as mu is large.
+    [CABA] VII-A: minimises ½|a - a_free|²_M + ½ mu |J a - c|². Constraints are met as far as mu is large, so
+    the result is rarely `converged`. Derivatives are those of the springs, by mu and weights too.
+    """
+
+    iterations: int = static(default=1)
+    gradients: str = static(default="unrolled")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.iterations != 1 or self.tolerance is not None:
+            raise ArgumentError("Soft: it is one iteration by definition. Use ConstrainedABA for more.")
+        if self.gradients != "unrolled":
+            raise ArgumentError("Soft: implicit gradients are those of rigid rows. Use 'unrolled'.")
+
+
+@pytree
+class Dense(Proximal):
+    """The reference: minimum-norm least squares by eigenvalues of J M^-1 Jᵀ, O(n³ + m³).
+
+    It needs no mu; weights count where rows contradict or repeat each other.
     """
 
     iterations: int = static(default=1)
 
     def __post_init__(self):
         super().__post_init__()
-        if self.iterations != 1 or self.tolerance is not None:
-            raise ArgumentError("Soft: it is one iteration by definition. Use ConstrainedABA for more.")
-
-
-@pytree
-class Dense(Proximal):
-    """The reference: minimum-norm least squares by eigenvalues of J M^-1 Jᵀ, O(n³ + m³)."""
-
-    iterations: int = static(default=1)
+        if self.gradients != "implicit":
+            raise ArgumentError("Dense: eigenvectors of repeated rows have no derivative. Use 'implicit'.")
 
 
 @pytree
@@ -135,8 +151,9 @@ class ConstrainedMotion:
 class ProximalStats:
     """How far a solver came; numbers are the largest over the rows or joints.
 
-    `residual`: |J a + J̇v - a*| at the end; `history`: the same after every iteration. `change`: the last
-    change of a (of J a for the dual solvers). `iterations`: how many were made.
+    `residual`: r = |J a + J̇v - a*| at the end; `history`: the same after every iteration. `change`: the last
+    change of a, or for the dual solvers |J M^-1 Jᵀ r| ([CABA] Eq. 14), which vanishes at the least-squares
+    answer. `iterations`: how many were made.
     """
 
     residual: jax.Array
@@ -204,23 +221,11 @@ def default_mu(sys: System, solver: Proximal | None = None):
 def classify(solver: Proximal, stats: ProximalStats, a, scale):
     """The residual decides; where it is not met, whether anything still moves."""
     double = a.dtype == jnp.float64
-    tolerance = solver.tolerance or (1e-8 if double else 1e-3)
-    met = stats.residual <= tolerance * jnp.maximum(1, scale)
+    scaled = (1e-8 if double else 1e-3) * jnp.maximum(1, scale)
+    met = stats.residual <= (scaled if solver.tolerance is None else solver.tolerance)
     still = stats.change <= (1e-5 if double else 1e-2) * jnp.maximum(1, jnp.max(jnp.abs(a), initial=0))
     result = jnp.where(met, Result.converged, jnp.where(still, Result.stationary, Result.not_converged))
     return result.astype(jnp.int32)
-
-
-def check_constraints(sys: System, con: Constraints) -> None:
-    """Constraints made for another System are found out by their frame and freedom numbers."""
-    frames, nv = len(sys.frame_names), sys.nv
-    for e in con.entries:
-        joint = e.kind in ("coupling", "velocity")
-        most = max([e.a, e.b, *(d for _, d in e.pattern)])
-        if most >= (nv if joint else frames):
-            raise ArgumentError(
-                f"constraint {e.name!r} does not fit {sys.name!r}: it was made for another System."
-            )
 
 
 @lru_cache(maxsize=256)
@@ -278,7 +283,7 @@ def linear_task(sys: System, con: Constraints, q, f, c, mu) -> Task:
 
 
 def residuals(sys: System, con: Constraints, q, v, tau, f_ext, a, lam):
-    """ID(q, v, a) - tau - Jᵀ lam and J a + J̇v - a*: both vanish at the solution, whatever the parameters."""
+    """ID(q, v, a) - tau - Jᵀ lam and J a + J̇v - a*: both vanish at a solution that meets the rows."""
     moving = motion(sys, q, v, a)
     x = constraint_rows(sys, con, q, v, moving, a)
     p, p0 = link_forces(sys, q, moving, f_ext)
