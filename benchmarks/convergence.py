@@ -65,7 +65,7 @@ def main(arguments=None) -> int:
         )
     ends = {name: np.median(history[:, -1]) for name, history in histories.items()}
     lower = max(ends[s] for s in REFINING) < min(x for s, x in ends.items() if s not in REFINING)
-    print("solvers that refine end lower:", "yes" if lower else "NO", "; limits met:", "yes" if good else "NO")
+    print("those that refine end lower:", "yes" if lower else "NO", "; limits met:", "yes" if good else "NO")
     if chosen.plot:
         draw(histories, chosen.plot)
     return 0 if good and lower else 1
