@@ -186,7 +186,7 @@ def draw(out: Path, dynamics, inverses, growth) -> None:
         ax.set_title(name, fontsize=10)
         ax.tick_params(axis="x", rotation=70, labelsize=8)
     axes[0].set_ylabel("thousand operations")
-    axes[0].legend(fontsize=8)
+    axes[0].legend(fontsize=7, loc="upper left")
     figure.savefig(out / "caba_figure1.png", dpi=130)
 
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
