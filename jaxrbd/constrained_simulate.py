@@ -22,7 +22,7 @@ from jaxrbd.constraints.data import as_constraints
 from jaxrbd.constraints.solvers import Proximal, Soft
 from jaxrbd.model.system import System, pytree
 from jaxrbd.simulate import State, body_forces, check_integrator, joint_forces, roll
-from jaxrbd.solution import Solution
+from jaxrbd.solution import Solution, largest
 from jaxrbd.tree.arguments import arguments
 
 FROM_DRIFT = Projection(iterations=2)  # what one step leaves shrinks quadratically
@@ -66,14 +66,14 @@ def constrained_step(
     q, v = check_integrator(integrator).step(sys, q, v, acceleration)
     results = [s.result for s in stages]
     if projection is None:
-        error = jnp.max(jnp.abs(constraint_error(sys, con, q)))
+        error = largest(constraint_error(sys, con, q))
     else:
         if projection.solver is None:
             projection = replace(projection, solver=None if isinstance(solver, Soft) else solver)
         back = project(sys, con, q, v, projection)
         q, v, error = back.value.q, back.value.v, back.stats.error
         results.append(back.result)
-    residual = jnp.max(jnp.stack([s.stats.residual for s in stages]))
+    residual = largest(jnp.stack([s.stats.residual for s in stages]))
     stats = ConstrainedStepStats(stages[0].value.lam, residual, error)
     return Solution(State(q, v), jnp.max(jnp.stack(results)), stats)
 

@@ -21,7 +21,7 @@ import numpy as np
 from jaxrbd.errors import ArgumentError
 from jaxrbd.ik_targets import ROWS, frame_errors, norm, read_targets, read_weights, worst_errors
 from jaxrbd.model.system import System, find, pytree, static
-from jaxrbd.solution import Result, Solution
+from jaxrbd.solution import Result, Solution, largest
 from jaxrbd.tree.arguments import arguments, array
 from jaxrbd.tree.manifold import difference, integrate, normalize
 
@@ -138,9 +138,9 @@ def _solve(tasks, fixed_joints, sys, q0, goals, weights, rest, rest_weight, solv
         outside = (dv < down) | (dv > up)
         on_bound = jnp.where(outside, jnp.clip(dv, down, up), 0.0) * free
         dv = _damped_step(x, rho, lam, jnp.where(outside, 0.0, free), on_bound)
-        largest = jnp.max(jnp.abs(dv))
-        long = largest > step_limit
-        return dv * jnp.where(long, step_limit / jnp.where(long, largest, 1.0), 1.0)
+        longest = largest(dv)
+        long = longest > step_limit
+        return dv * jnp.where(long, step_limit / jnp.where(long, longest, 1.0), 1.0)
 
     def misses(x: _Point):
         return ~(jnp.maximum(*worst_errors(tasks, x.e, weights)) <= tolerance)  # so that NaN misses

@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System
+from jaxrbd.solution import largest
 from jaxrbd.tree.arguments import array, frame_index
 from jaxrbd.tree.frames import frame_jacobian, frame_poses
 from jaxrbd.tree.manifold import quaternion_log
@@ -99,7 +100,7 @@ def worst_errors(tasks, e, weights):
             positions.append(norm(e[i : i + 3]))
             i += 3
     zero = jnp.zeros((), e.dtype)
-    return tuple(jnp.max(jnp.stack(x)) if x else zero for x in (rotations, positions))
+    return tuple(largest(jnp.stack(x)) if x else zero for x in (rotations, positions))
 
 
 def rotation_log(R):

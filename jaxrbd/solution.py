@@ -10,6 +10,7 @@ import enum
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from jaxrbd.model.system import pytree
 
@@ -34,3 +35,12 @@ class Solution:
     def converged(self) -> jax.Array:
         """True where the answer meets the tolerance; one flag per problem of a batch."""
         return self.result == Result.converged
+
+
+def largest(x, axis=None):
+    """Largest magnitude, for reports and limits: a constant to derivatives.
+
+    JAX differentiates a maximum by looking for the number that equals it. Compiled into another loop, that
+    number may be rounded otherwise, then none is equal and the derivative is 0/0.
+    """
+    return jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis, initial=0))

@@ -231,7 +231,7 @@ class Twin:
             Y = T.T @ pin.computeJointTorqueRegressor(model, data, qp, vp, ap)
             Y = Y.reshape(self.sys.nv, model.njoints - 1, 10)[:, :, PARAMETER_ORDER]
             Y = Y[:, np.array(self.ids, int) - 1]
-            out["joint_torque_regressor"] = Y.reshape(self.sys.nv, -1)
+            out["joint_torque_regressor"] = Y.reshape(self.sys.nv, 10 * len(self.ids))
         for name in frames:
             out |= self._frame(name, data, qp, vp, ap, drift, T)
         return out

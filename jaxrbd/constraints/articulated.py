@@ -39,6 +39,7 @@ from jaxrbd.constraints.lanes import (
 from jaxrbd.constraints.plan import Plan
 from jaxrbd.constraints.rows import sum_by_row
 from jaxrbd.constraints.supporting import Problem
+from jaxrbd.solution import largest
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.aba import eliminate, solve_roots, zero_articulated
 from jaxrbd.tree.scan import inward, outward
@@ -286,8 +287,8 @@ def iterate(plan: Plan, table, prob: Problem, fac: Factor, x: Acting, c, now: It
     A0 = free_roots(prob, fac, pushed, tau0)
     z = None if fac.world is None else solve_world(plan, fac.world, world_rows(fac, pushed, A0))
     dA, a, zs = pull(plan, prob, fac, pushed, A0, z)
-    change = jnp.max(jnp.abs(jnp.stack([*A0.ang, *A0.lin])), (0, 1))
-    change = change if a is None else jnp.maximum(change, jnp.max(jnp.abs(a), 0))
+    change = largest(jnp.stack([*A0.ang, *A0.lin]), (0, 1))
+    change = change if a is None else jnp.maximum(change, largest(a, 0))
     # from the increment: mu times the rounding of c - J a would be noise in lam
     lam = now.lam + x.mu * (r_p - row_motion(plan, table, x, dA, a))
     dA, a = dA + now.dA, None if a is None else a + now.a

@@ -18,7 +18,7 @@ from jaxrbd.constraints.data import as_constraints, check_constraints
 from jaxrbd.constraints.jacobian import constraint_jacobian, evaluate
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, pytree
-from jaxrbd.solution import Result, Solution
+from jaxrbd.solution import Result, Solution, largest
 from jaxrbd.tree.arguments import arguments, external
 from jaxrbd.tree.rnea import inverse_dynamics
 
@@ -64,7 +64,6 @@ def constrained_inverse_dynamics(
     tau, lam = driven * y, ease * (J @ y)
     missing = tau + J.T @ lam - wanted
     _, _, follows, target = evaluate(sys, con, q, v, a)
-    largest = lambda x: jnp.max(jnp.abs(x), initial=0)  # noqa: E731
     stats = ConsistencyStats(largest(missing), largest(follows - target))
     tolerance = 1e-8 if sys.dtype == jnp.float64 else 1e-3
     possible = (stats.force_residual <= tolerance * jnp.maximum(1, largest(wanted))) & (
@@ -105,7 +104,7 @@ def _cost(name: str, cost, count: int, dtype):
 
 def _proximal_solve(G, b):
     """G⁺ b up to the null space of G: y += (G + eps)^-1 (b - G y), from one factor."""
-    eps = (1e-9 if G.dtype == jnp.float64 else 1e-4) * jnp.max(jnp.diagonal(G))
+    eps = (1e-9 if G.dtype == jnp.float64 else 1e-4) * largest(jnp.diagonal(G))
     factor = jax.scipy.linalg.cho_factor(G + eps * jnp.eye(len(b), dtype=G.dtype), lower=True)
     y = jnp.zeros_like(b)
     for _ in range(ITERATIONS):

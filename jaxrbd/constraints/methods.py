@@ -22,6 +22,7 @@ from jaxrbd.constraints.plan import plan_of
 from jaxrbd.constraints.rows import Moving, Rows, sum_by_row, table_of
 from jaxrbd.constraints.supporting import gather, links_problem, rest_accelerations
 from jaxrbd.model.system import System
+from jaxrbd.solution import largest
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree import sparse
 from jaxrbd.tree.aba import zero_articulated
@@ -138,7 +139,7 @@ def constrained_aba(task: Task, settings: Settings) -> Found:
     now, history, count = run(
         lambda now: art.iterate(plan, table, prob, fac, acting, task.c, now),
         art.start_iterations(plan, prob, task.c, task.lam),
-        lambda now: largest(now.residual),
+        lambda now: by_row(now.residual),
         lambda now: now.change,
         settings,
     )
@@ -177,16 +178,16 @@ def dual(delassus, missing, task: Task, settings: Settings):
     chol = jax.scipy.linalg.cho_factor(jnp.moveaxis(damped, -1, 0), lower=True)
     apply = lambda r: jax.scipy.linalg.cho_solve(chol, r.T[..., None])[..., 0].T  # noqa: E731
     multiply = lambda x: jnp.sum(delassus * x[None], 1)  # noqa: E731
-    weight = task.mu / jnp.max(task.mu, 0)
+    weight = task.mu / by_row(task.mu)
 
     def step(state):
         lam, r, _ = state
         lam = lam + apply(r)
         r = missing - multiply(lam)
-        return lam, r, largest(multiply(weight * r))
+        return lam, r, by_row(multiply(weight * r))
 
     start = (task.lam, missing - multiply(task.lam), jnp.full(missing.shape[-1:], jnp.inf, missing.dtype))
-    (lam, _, change), history, count = run(step, start, lambda s: largest(s[1]), lambda s: s[2], settings)
+    (lam, _, change), history, count = run(step, start, lambda s: by_row(s[1]), lambda s: s[2], settings)
     return (lam, change), history, count
 
 
@@ -219,10 +220,10 @@ def prox_ltls(task: Task, settings: Settings) -> Found:
         da = sparse.solve(pattern, H, r_d)
         lam = lam + task.mu * (residual - jnp.sum(J * da[None], 1))
         a = a + da
-        return a, lam, task.c - jnp.sum(J * a[None], 1), largest(da)
+        return a, lam, task.c - jnp.sum(J * a[None], 1), by_row(da)
 
     start = (jnp.zeros_like(f), task.lam, task.c, jnp.full(f.shape[-1:], jnp.inf, f.dtype))
-    state, history, count = run(step, start, lambda s: largest(s[2]), lambda s: s[3], settings)
+    state, history, count = run(step, start, lambda s: by_row(s[2]), lambda s: s[3], settings)
     return Found(state[0], state[1], history, state[3], count)
 
 
@@ -235,7 +236,7 @@ def dense(task: Task, settings: Settings) -> Found:
     front = lambda x: jnp.moveaxis(x, -1, 0)  # noqa: E731
     chol = jax.scipy.linalg.cho_factor(front(M), lower=True)
     solve_M = lambda b: jax.scipy.linalg.cho_solve(chol, b)  # noqa: E731
-    scale = front(jnp.sqrt(task.mu / jnp.max(task.mu, 0)))[..., None]
+    scale = front(jnp.sqrt(task.mu / by_row(task.mu)))[..., None]
     J_, f_, c_ = scale * front(J), front(f)[..., None], scale * front(task.c)[..., None]
     X, free = solve_M(jnp.swapaxes(J_, 1, 2)), solve_M(f_)
     delassus = J_ @ X
@@ -244,7 +245,7 @@ def dense(task: Task, settings: Settings) -> Found:
     inverse = jnp.where(w > cut, 1 / jnp.where(w > cut, w, 1), 0)[..., None]
     lam = U @ (inverse * (jnp.swapaxes(U, 1, 2) @ (c_ - J_ @ free)))
     a = free + X @ lam
-    residual = largest(((c_ - J_ @ a) / scale)[..., 0].T)
+    residual = by_row(((c_ - J_ @ a) / scale)[..., 0].T)
     one = jnp.ones_like(residual)
     return Found(a[..., 0].T, (scale * lam)[..., 0].T, residual[None], 0 * one, one)
 
@@ -259,7 +260,7 @@ def classic(task: Task, settings: Settings) -> Found:
     D = sparse.diagonal(pattern, H)
     lam = art.cholesky_solve(gram(Y, 1 / D), task.c - jnp.sum(J * free[None], 1))
     a = free + sparse.solve_lower(pattern, H, jnp.sum(Y * lam[None], 1) / D)
-    residual = largest(task.c - jnp.sum(J * a[None], 1))
+    residual = by_row(task.c - jnp.sum(J * a[None], 1))
     one = jnp.ones_like(residual)
     return Found(a, lam, residual[None], 0 * one, one)
 
@@ -316,6 +317,6 @@ def constraint_pattern(sys: System, con: Constraints) -> np.ndarray:
     return touches
 
 
-def largest(x):
-    """Largest magnitude over the first axis."""
-    return jnp.max(jnp.abs(x), 0)
+def by_row(x):
+    """Largest magnitude over the rows, (B,)."""
+    return largest(x, 0)

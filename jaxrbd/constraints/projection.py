@@ -13,11 +13,10 @@ import jax.numpy as jnp
 
 from jaxrbd.constraints.data import Constraints, as_constraints
 from jaxrbd.constraints.jacobian import constraint_velocity, evaluate
-from jaxrbd.constraints.methods import largest
 from jaxrbd.constraints.solvers import Proximal, constrained_dynamics
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, pytree, static
-from jaxrbd.solution import Result, Solution
+from jaxrbd.solution import Result, Solution, largest
 from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.manifold import integrate
 
@@ -68,7 +67,8 @@ def project(sys: System, constraints, q, v=None, settings: Projection | None = N
     """Solution(Projected(q, v)) with phi(q) = 0 and J v = 0, near the given state in the mass metric.
 
     Rows at the level of velocities have phi = 0, and q moves along them only. `result` is `stationary` where
-    the iteration has come to rest without meeting the rows. The derivative is that of the iterations.
+    the iteration has come to rest without meeting the rows. The derivative is that of the iterations, in
+    which `step_limit` is a constant factor.
     """
     con = as_constraints(constraints)
     settings = Projection() if settings is None else settings
@@ -86,7 +86,7 @@ def project(sys: System, constraints, q, v=None, settings: Projection | None = N
     def newton(carry, _):
         q, _ = carry
         dq = at_rest(sys, q, pull, settings.solver).value.a
-        longest = jnp.max(jnp.abs(dq), initial=0)
+        longest = largest(dq)
         dq = dq * jnp.where(longest > limit, limit / jnp.where(longest > limit, longest, 1), 1)
         return (integrate(sys, q, dq), longest), None
 
@@ -98,7 +98,7 @@ def project(sys: System, constraints, q, v=None, settings: Projection | None = N
     speed = jnp.zeros(sys.nv, sys.dtype) if v is None else v
     phi, u, *_ = evaluate(sys, con, q, speed, None)
     stats = ProjectionStats(largest(phi), largest(u), change)
-    scale = jnp.maximum(1, jnp.max(jnp.abs(speed), initial=0))
+    scale = jnp.maximum(1, largest(speed))
     return Solution(Projected(q, v), _classify(settings, stats, scale), stats)
 
 

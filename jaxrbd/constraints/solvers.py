@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints.data import Constraints, as_constraints, check_constraints
-from jaxrbd.constraints.methods import Found, Settings, Task, joint_forces, largest, link_inertias, solve
+from jaxrbd.constraints.methods import Found, Settings, Task, by_row, joint_forces, link_inertias, solve
 from jaxrbd.constraints.rows import (
     Moving,
     Rows,
@@ -27,7 +27,7 @@ from jaxrbd.constraints.rows import (
 )
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, pytree, static
-from jaxrbd.solution import Result, Solution
+from jaxrbd.solution import Result, Solution, largest
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments, array, external, require_mass
 from jaxrbd.tree.batching import kernel
@@ -183,7 +183,8 @@ def constrained_dynamics(
     check_constraints(sys, con)
     lam = jnp.zeros(con.rows, q.dtype) if warm_start is None else warm_start
     lam = array("warm_start", lam, (con.rows,), f"(m,) = ({con.rows},)", sys.dtype)
-    mu = jnp.asarray(default_mu(sys, solver) if solver.mu is None else solver.mu, q.dtype)
+    mu = jax.lax.stop_gradient(default_mu(sys, solver)) if solver.mu is None else solver.mu
+    mu = jnp.asarray(mu, q.dtype)
     run = solver_kernel(settings_of(solver), solver.gradients)
     a, lam, history, change, iterations, scale = run(sys, con, q, v, tau, f_ext, lam, mu)
     stats = ProximalStats(history[-1], history, change, jnp.round(iterations).astype(jnp.int32))
@@ -223,7 +224,7 @@ def classify(solver: Proximal, stats: ProximalStats, a, scale):
     double = a.dtype == jnp.float64
     scaled = (1e-8 if double else 1e-3) * jnp.maximum(1, scale)
     met = stats.residual <= (scaled if solver.tolerance is None else solver.tolerance)
-    still = stats.change <= (1e-5 if double else 1e-2) * jnp.maximum(1, jnp.max(jnp.abs(a), initial=0))
+    still = stats.change <= (1e-5 if double else 1e-2) * jnp.maximum(1, largest(a))
     result = jnp.where(met, Result.converged, jnp.where(still, Result.stationary, Result.not_converged))
     return result.astype(jnp.int32)
 
@@ -236,7 +237,7 @@ def solver_kernel(settings: Settings, gradients: str):
     def run(sys, con, q, v, tau, f_ext, lam, mu):
         task = forward_task(sys, con, q, v, tau, f_ext, lam, mu)
         found = solve(task, settings)
-        return [*_results(found), largest(task.c)]
+        return [*_results(found), by_row(task.c)]
 
     shape = lambda sys, con, *_: [(sys.nv,), (con.rows,), (its,), (), (), ()]  # noqa: E731
     made = kernel(shape)(run)
