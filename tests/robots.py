@@ -243,7 +243,9 @@ class Twin:
         pose = data.oMf[fid]
         out = {f"{name} pose": np.column_stack([pose.rotation, pose.translation])}
         for frame, reference in REFERENCE_FRAMES.items():
-            out[f"{name} jacobian {frame}"] = pin.getFrameJacobian(model, data, fid, reference)[SWAP] @ T
+            # pin 4.1.0 crashes on a model without joints
+            J = pin.getFrameJacobian(model, data, fid, reference) if model.nv else np.zeros((6, 0))
+            out[f"{name} jacobian {frame}"] = J[SWAP] @ T
         pin.forwardKinematics(model, data, q, v, a)
         # d/dt of (omega, velocity of the frame's origin) is the classical acceleration
         accelerations = dict.fromkeys(REFERENCE_FRAMES, pin.getFrameAcceleration)

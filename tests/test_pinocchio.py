@@ -65,6 +65,7 @@ def compare(urdf, base, everything, references=None):
     frames = [chosen_frame(sys)]
     forward = urdf not in robots.SINGULAR
     reference = stack([twin.reference(*state, frames=frames) for state in zip(*states, strict=True)])
+    everything = everything and sys.nb > 0  # a centre of mass must exist
     evaluate = robots.quantities(sys, frames, forward=forward, everything=everything, references=references)
     ours = evaluate(*map(jnp.asarray, states))
     worst = np.linalg.cond(reference["mass_matrix"]).max() if sys.nv and forward else 1.0
@@ -122,6 +123,18 @@ def test_strict_refuses_massless_links(urdf_singular):
         warnings.simplefilter("ignore")
         with pytest.raises(rbd.errors.ModelError, match="mass"):
             rbd.load(str(robots.ROBOTS / urdf_singular), package_dirs=[str(robots.SHARE)], strict=True)
+
+
+def test_a_robot_that_cannot_move():
+    """No joints, a fixed base: empty results, no momentum, and no centre of mass, which is said."""
+    sys = robots.load("hector_description/robots/quadrotor_base.urdf", "fixed")
+    nothing = jnp.zeros(0)
+    assert rbd.forward_dynamics(sys, nothing, nothing, nothing).shape == (0,)
+    assert rbd.mass_matrix(sys, nothing).shape == (0, 0)
+    assert not rbd.centroidal_momentum(sys, nothing, nothing).any()
+    assert rbd.energy(sys, nothing, nothing) == 0
+    with pytest.raises(rbd.ArgumentError, match="no moving body, so no centre of mass.*base='free'"):
+        rbd.center_of_mass(sys, nothing)
 
 
 def test_all_robots_are_listed():

@@ -139,4 +139,4 @@ def _rows(tree, groups: int = 2):
     leaves = jnp.broadcast_arrays(*jax.tree.leaves(tree))
     k = len(leaves) // groups
     parts = [jnp.stack(leaves[i * k : (i + 1) * k], 1) for i in range(groups)]
-    return jnp.stack(parts, 1).reshape(len(leaves[0]), -1)
+    return jnp.stack(parts, 1).reshape(len(leaves[0]), groups * k)

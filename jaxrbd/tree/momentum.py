@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments
@@ -43,6 +44,10 @@ def energy(sys: System, q, v):
 def center_of_mass(sys: System, q):
     """Centre of mass of everything that moves, in the world, (3,)."""
     (q,) = arguments(sys, q=q)
+    if not sys.nb:
+        raise ArgumentError(
+            f"{sys.name!r} has no moving body, so no centre of mass. Load it with base='free' to let it move."
+        )
     mass, moment = _mass_moment(sys, q)
     return moment / mass
 
@@ -60,7 +65,7 @@ def center_of_mass_jacobian(sys: System, q):
 def centroidal_momentum(sys: System, q, v):
     """Angular (about the centre of mass) and linear momentum in world axes, (6,)."""
     q, v = arguments(sys, q=q, v=v)
-    return _momentum(sys, q, v)
+    return _momentum(sys, q, v) if sys.nb else jnp.zeros(6, sys.dtype)
 
 
 def centroidal_momentum_matrix(sys: System, q):

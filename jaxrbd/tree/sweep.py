@@ -63,8 +63,14 @@ class _Index:
 
 
 def rows(x, index, axis: int = 0):
-    """x[index] along one axis, for a fixed integer index (a NumPy array of any shape)."""
-    return rows_p.bind(jnp.asarray(x), index=_Index(np.asarray(index, np.int32)), axis=axis)
+    """x[index] along one axis, for a fixed integer index (a NumPy array of any shape).
+
+    Of nothing it is zero: the padding of a System without joints reads a freedom that does not exist.
+    """
+    x, index = jnp.asarray(x), np.asarray(index, np.int32)
+    if not x.shape[axis]:
+        return jnp.zeros(x.shape[:axis] + index.shape + x.shape[axis + 1 :], x.dtype)
+    return rows_p.bind(x, index=_Index(index), axis=axis)
 
 
 def take(tree, index):
