@@ -16,11 +16,13 @@ from benchmarks.gradients import OURS64
 from benchmarks.harness import Arena, Entry
 from benchmarks.speed import MJX, OURS, PINOCCHIO
 
-PUBLISHED = {  # [CABA] Table II, µs
+PUBLISHED = {  # [CABA] Table II, µs; the arm is beside its iiwa, the humanoid with hands beside its Atlas
+    ("arm7", "H6"): dict(zip(contacts.SOLVERS, (1.02, 1.33, 1.0, 2.0))),
     ("solo12", "F3x2"): dict(zip(contacts.SOLVERS, (1.81, 2.11, 2.06, 3.08))),
     ("solo12", "F3x4"): dict(zip(contacts.SOLVERS, (2.25, 2.84, 2.27, 4.06))),
     ("talos_full_v2", "F6x2"): dict(zip(contacts.SOLVERS, (5.02, 6.27, 7.14, 10.2))),
     ("talos_full_v2", "F6x2H6x2"): dict(zip(contacts.SOLVERS, (6.21, 8.84, 7.57, 14.5))),
+    ("hands", "F6x2T3x10"): dict(zip(contacts.SOLVERS, (11.7, 20.8, 15.0, 36.8))),
 }
 PUBLISHED_INVERSES = {  # [CABA] Table III, µs: cABA-OSIMf, cABA-OSIM, LTL with inversion
     ("solo12", "F3x2"): {"cabaf": 1.57, "caba": 1.68, "ltl": 1.57},
@@ -39,12 +41,13 @@ PINOCCHIO_AIM, MJX_AIM, VJP_AIM = 1.0, 5.0, 0.2
 def race(
     arena: Arena, found: report.Rows, robot: str, case: str, batch: int, quick: bool
 ) -> dict[str, float]:
-    """All solvers and peers on one case; seconds per state of every solver."""
+    """All solvers on one case, and peers if it is a URDF; seconds per state of every solver."""
     task = {s: f"constrained:{s}:{case}" for s in contacts.SOLVERS}
     first = task["ConstrainedABA"]
     entries = [Entry(OURS, t, batch) for t in task.values()]
-    entries.append(Entry(PINOCCHIO[1], first, batch))
-    if case == MAIN[robot] and not quick:
+    if robot in contacts.CASES:
+        entries.append(Entry(PINOCCHIO[1], first, batch))
+    if case == MAIN.get(robot) and not quick:
         entries += [Entry(OURS64, first, batch), Entry(OURS, f"vjp {first}", batch)]
         entries += [Entry(peer, first, MJX_BATCH) for peer in MJX]
     results = {(r.contender, r.task): r.seconds for r in arena.race(entries, robot)}
@@ -53,7 +56,7 @@ def race(
         return {}
     best = min(seconds, key=lambda s: seconds[s])
     name = f"constrained dynamics {robot} {case}"
-    aims = (PINOCCHIO_AIM,) if case == MAIN[robot] else ()
+    aims = (PINOCCHIO_AIM,) if case == MAIN.get(robot) else ()
     if (PINOCCHIO[1], first) in results:
         peer = 1 / results[PINOCCHIO[1], first]
         found.add(f"{name} {best}", "states/s", 1 / seconds[best], peer, PINOCCHIO[1].label, aims=aims)
@@ -70,7 +73,7 @@ def race(
         found.add(f"vjp {name}", "states/s", 1 / vjp, forward, "our forward solve", aims=(VJP_AIM,))
     if {"ProxLTL", "ConstrainedABA"} <= set(seconds):
         ours, peer = 1 / seconds["ConstrainedABA"], 1 / seconds["ProxLTL"]
-        aims = (1.0,) if robot == "talos_full_v2" else ()
+        aims = (1.0,) if robot in ("talos_full_v2", "hands") else ()
         found.add(f"{name} ConstrainedABA", "states/s", ours, peer, "our ProxLTL", aims=aims)
     return seconds
 
@@ -196,6 +199,10 @@ def main(arguments=None) -> int:
                     times[robot, case] = race(arena, found, robot, case, chosen.batch, chosen.quick)
                 if "inverses" in cases:
                     inverse_times[robot, case] = inverses(arena, robot, case, chosen.batch)
+        for robot, zoo in contacts.ZOO_CASES.items():
+            if "solvers" in cases and not chosen.quick:
+                for case in zoo:
+                    times[robot, case] = race(arena, found, robot, case, chosen.batch, False)
         if "scaling" in cases:
             scaling(arena, found)
         if times:

@@ -1,6 +1,7 @@
 """Constrained forward dynamics as tasks: "constrained:SOLVER:CASE", for every contender that has it.
 
-Cases are named as in [CABA]: F feet, H hands; 3 rows hold a point, 6 a whole link; x2 means two of them.
+Cases are named as in [CABA]: F feet, H hands, T fingertips; 3 rows hold a point, 6 a whole link; x2 means
+two of them.
 Chains and trees of the zoo have the case "tips": a chain's tip is welded, the tips of a tree are points held.
 "inverse:ALGORITHM:CASE" is the damped Delassus inverse under the same constraints.
 """
@@ -16,6 +17,11 @@ CASES = {
         "F6x2H6x2": [(6, f) for f in (*_FEET, *_HANDS)],
     },
 }
+_FINGERS = [f"{s}_{f}_tip" for s in ("left", "right") for f in ("thumb", "index", "middle", "ring", "little")]
+ZOO_CASES = {  # built in code, like [CABA]'s iiwa and Atlas with hands
+    "arm7": {"H6": [(6, "tool")]},
+    "hands": {"F6x2T3x10": [(6, "left_sole"), (6, "right_sole"), *((3, f) for f in _FINGERS)]},
+}
 SOLVERS = ("ConstrainedABA", "ProxPV", "ProxLTLs", "ProxLTL")
 INVERSES = ("cabaf", "caba", "pvf", "pvr", "ltl")
 ITERATIONS, MU = 3, 1e4  # the latter for inverses in float32
@@ -28,7 +34,7 @@ def is_constrained(task: str) -> bool:
 def contacts_of(task: str) -> list[tuple[int, str]]:
     """Rows and link of every contact; a case's name belongs to one robot only."""
     case = task.split(":")[2]
-    return next(cases[case] for cases in CASES.values() if case in cases)
+    return next(cases[case] for cases in (*CASES.values(), *ZOO_CASES.values()) if case in cases)
 
 
 def ours(system, task: str) -> Callable:

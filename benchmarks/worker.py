@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks import derivatives, peers
+from benchmarks import contacts, derivatives, peers
 from benchmarks.robots import Robot, States, find_urdf, random_states
 
 CORES = os.cpu_count() or 1
@@ -48,7 +48,7 @@ def prepare_jax(contender: str, settings: dict, task: str, robot: str, batch: in
     import jax.numpy as jnp
 
     spread = bool(settings.get("spread"))
-    if robot.startswith(("chain", "tree")):
+    if robot.startswith(("chain", "tree")) or robot in contacts.ZOO_CASES:
         function, inputs = _from_zoo(robot, task, max(batch, 1))
     else:
         model = _cached_model(contender, robot)
@@ -80,13 +80,19 @@ def prepare_jax(contender: str, settings: dict, task: str, robot: str, batch: in
 
 
 def _from_zoo(robot: str, task: str, batch: int):
-    """A task on "chain50" (50 links) or "tree4" (a binary tree with four levels of branches)."""
+    """A task on "chain50" (links), "tree4" (a binary tree, levels of branches), "arm7" or "hands"."""
     import jax
 
     import jaxrbd as rbd
 
-    make, size = (rbd.zoo.chain, robot[5:]) if robot.startswith("chain") else (rbd.zoo.binary_tree, robot[4:])
-    system = make(int(size))
+    if robot == "arm7":
+        system = rbd.zoo.arm7()
+    elif robot == "hands":
+        system = rbd.zoo.humanoid(hands=True)
+    elif robot.startswith("chain"):
+        system = rbd.zoo.chain(int(robot[5:]))
+    else:
+        system = rbd.zoo.binary_tree(int(robot[4:]))
     keys = jax.random.split(jax.random.key(0), batch)
     q = jax.jit(jax.vmap(lambda key: rbd.random_configuration(system, key)))(keys)
     v, tau = jax.random.normal(jax.random.key(1), (2, batch, system.nv))

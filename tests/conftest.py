@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 # compile time is most of a run: the tests do without optimisations (set before JAX reads its flags)
@@ -13,6 +14,7 @@ os.environ["XLA_FLAGS"] = (
     + " --xla_backend_optimization_level=0"
     + " --xla_llvm_disable_expensive_passes=true"
     + " --xla_cpu_use_fusion_emitters=false"
+    + " --xla_cpu_parallel_codegen_split_count=1"
 )
 
 import jax
@@ -20,6 +22,10 @@ import pytest
 import robots
 
 jax.config.update("jax_enable_x64", True)
+
+# tracing makes millions of objects that live on: looking for garbage among them is a quarter of the time
+gc.freeze()
+gc.set_threshold(200_000, 20, 50)
 
 
 def pytest_addoption(parser):

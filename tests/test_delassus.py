@@ -22,14 +22,14 @@ from jaxrbd.constraints import (
     kkt_factor,
     weld,
 )
-from jaxrbd.constraints.delassus import INVERSES, MATRICES, still_task
+from jaxrbd.constraints.delassus import INVERSES, MATRICES, refined, still_task
 from jaxrbd.tree.batching import kernel
 
 STATES = 3
 # The aim is 1e-7 at mu = 1e6. Articulated inertias that carry mu miss it on the binary tree, whose links
 # weigh 0.6 kg: 4e-11 to 5e-6 measured, worst where a joint's axis nearly passes through a held point, so
 # that D = S·I·S is a small difference of numbers of size mu. Eq. 40 on a dense Cholesky factor has 1e-9
-# there, and pvf, which does not augment, 1e-15.
+# there, pvf, which does not augment, 1e-15, and one refinement of caba keeps the 1e-7.
 TREE_AT_1e6 = 1e-5
 SOLE = [(0.1, 0.05, 0), (0.1, -0.05, 0), (-0.1, 0.05, 0), (-0.1, -0.05, 0)]
 
@@ -91,7 +91,7 @@ def case(name):
 
 
 def shapes(sys, con, *_):
-    return dict.fromkeys((*MATRICES, "caba", "cabaf", "pvf"), (con.rows, con.rows))
+    return dict.fromkeys((*MATRICES, "caba", "cabaf", "pvf", "caba refined"), (con.rows, con.rows))
 
 
 @kernel(shapes)
@@ -99,6 +99,7 @@ def all_algorithms(sys, con, q, mu):
     """One kernel, so that what they share is compiled once."""
     task = still_task(sys, con, q, mu)
     inverses = {a: INVERSES[a](task) for a in ("caba", "cabaf", "pvf")}
+    inverses["caba refined"] = refined(task, inverses["caba"], 1)
     return {a: f(task) for a, f in MATRICES.items()} | inverses
 
 
@@ -134,8 +135,9 @@ def test_public_functions():
     sys, con, q, _, _, D, _ = case("arm")
     ours = jax.vmap(lambda q: delassus_matrix(sys, con, q))(q)
     assert robots.relative_error(ours, D) < 1e-10
-    ours = delassus_inverse(sys, [con], q[0], 1e3, "pvr")
-    assert robots.relative_error(ours[None], np.linalg.inv(D[:1] + np.eye(6) / 1e3)) < 1e-10
+    for algorithm, refinements in (("pvr", 0), ("caba", 1)):
+        ours = delassus_inverse(sys, [con], q[0], 1e3, algorithm, refinements)
+        assert robots.relative_error(ours[None], np.linalg.inv(D[:1] + np.eye(6) / 1e3)) < 1e-10
 
 
 def test_kkt_factor_and_operator():
@@ -238,6 +240,8 @@ def test_bad_input():
         delassus_matrix(sys, con, q, "cholesky")
     with pytest.raises(rbd.ArgumentError, match="algorithm is 'cabafast'.*'cabaf'"):
         delassus_inverse(sys, con, q, 1e6, "cabafast")
+    with pytest.raises(rbd.ArgumentError, match="refinements is -1, expected 0, 1, 2"):
+        delassus_inverse(sys, con, q, 1e6, refinements=-1)
     for make in (lambda mu: delassus_inverse(sys, con, q, mu), *(
         lambda mu, f=f: f(sys, con, q, mu) for f in (kkt_factor, delassus_operator)
     )):  # fmt: skip
