@@ -171,14 +171,18 @@ def dual(delassus, missing, task: Task, settings: Settings):
     """Proximal point iterations on  delassus lam = missing  ([CABA] Eq. 13), in corrections.
 
     lam += (delassus + 1/mu)^-1 r,  r = missing - delassus lam = c - J a,  from one Cholesky factor. At the
-    least-squares answer delassus W r = 0 (Eq. 14, weights W), also where r cannot vanish.
+    least-squares answer delassus W r = 0 (Eq. 14, weights W), also where r cannot vanish. Rows that repeat
+    each other leave the factor nothing but 1/mu to stand on: it is kept above the rounding of delassus.
     """
     m = delassus.shape[0]
-    damped = delassus + jnp.asarray(np.eye(m)[:, :, None], delassus.dtype) / task.mu
+    eye = jnp.asarray(np.eye(m)[:, :, None], delassus.dtype)
+    rounding = 2 * m * jnp.finfo(delassus.dtype).eps * jnp.sum(eye * delassus, 1)
+    mu = jnp.minimum(task.mu, 1 / jax.lax.stop_gradient(rounding))
+    damped = delassus + eye / mu
     chol = jax.scipy.linalg.cho_factor(jnp.moveaxis(damped, -1, 0), lower=True)
     apply = lambda r: jax.scipy.linalg.cho_solve(chol, r.T[..., None])[..., 0].T  # noqa: E731
     multiply = lambda x: jnp.sum(delassus * x[None], 1)  # noqa: E731
-    weight = task.mu / by_row(task.mu)
+    weight = mu / by_row(mu)
 
     def step(state):
         lam, r, _ = state

@@ -41,7 +41,7 @@ class Proximal:
     """Settings that the proximal solvers share.
 
     `mu`: penalty as in [CABA] (Pinocchio's mu is its inverse); by default 1e7 in float64, and in float32
-    as much as the solver's factor bears, 30 to 1e4 times the mass of the system (`default_mu`).
+    as much as the solver's factor bears, 100 to 1e4 times the mass of the system (`default_mu`).
     `iterations`: how many, or at most how many if a `tolerance` [m/s², rad/s²] is given: then each state
     stops by the criterion of [CABA] Algorithm 3 (primal solvers) or Eq. 14 (dual ones), or when its rows are
     met. `gradients`: "implicit" differentiates the solution by one more solve of so many iterations,
@@ -203,7 +203,8 @@ def default_mu(sys: System, solver: Proximal | None = None):
     Near a singular configuration each iteration gains a factor of mu times the smallest eigenvalue of
     J M^-1 Jᵀ: an arm of 7 joints with its hand welded (smallest of 20 states: 5e-5) needs 1e4 times its mass
     to come within 1e-3 in five iterations. `ConstrainedABA`, whose inertias carry mu, breaks down where mu is
-    1e7 times the lightest body (fingers of 6.5 g), and `ProxLTLs` where it is 1e6 times (Talos: 26 g).
+    1e7 times the lightest body (fingers of 6.5 g), `ProxLTLs` on a chain of 20 links or Talos at 300 times
+    the mass. `ProxPV` and `ProxLTL` lower mu by themselves, row by row, to what their factor resolves.
     """
     if sys.dtype == jnp.float64:
         return 1e7
@@ -211,11 +212,11 @@ def default_mu(sys: System, solver: Proximal | None = None):
     owned = jnp.asarray(bodies == np.arange(sys.topology.nb)[:, None], sys.dtype)
     masses = jnp.sum(owned * sys.mass, 1)
     total = jnp.sum(masses)
+    if isinstance(solver, ProxLTLs):
+        return 100 * total
     if isinstance(solver, (ProxPV, ProxLTL)):
         return 1e4 * total
     lightest = jnp.min(jnp.where(masses > 0, masses, jnp.inf))
-    if isinstance(solver, ProxLTLs):
-        return jnp.clip(2e5 * lightest, 30 * total, 1e4 * total)
     return jnp.clip(3e6 * lightest, 100 * total, 1e4 * total)
 
 
