@@ -14,9 +14,9 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
-def test_example(path):
+def test_example(path, tmp_path):
     done = subprocess.run(
-        [sys.executable, str(path)], capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, str(path)], capture_output=True, text=True, timeout=600, check=False, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip()
