@@ -229,8 +229,7 @@ def refined(task: Task, X, refinements: int):
     """X nearer to the inverse of J M^-1 Jᵀ + 1/mu: X += X (1 - (J M^-1 Jᵀ + 1/mu) X), so many times."""
     if not refinements:
         return X
-    A = pvr(task) + _diagonal(1 / jnp.broadcast_to(task.mu, task.c.shape))
-    one = jnp.asarray(np.eye(task.con.rows)[:, :, None], X.dtype)
+    A, one = pvr(task) + _damping(task), _diagonal(jnp.ones_like(task.c))
     for _ in range(refinements):
         X = X + _product(one - _product(X, A), X)  # all symmetric, up to rounding
     return 0.5 * (X + jnp.swapaxes(X, 0, 1))
@@ -238,8 +237,7 @@ def refined(task: Task, X, refinements: int):
 
 def pvf(task: Task):
     L1, K1, inverse = from_base(task, augment=False)
-    m, mu = task.con.rows, jnp.broadcast_to(task.mu, task.c.shape)
-    L1 = L1 + _diagonal(1 / mu)
+    m, L1 = task.con.rows, L1 + _damping(task)
     blocks = base_blocks(task.sys, task.con)
     order = np.argsort(np.concatenate(blocks))
     sizes = [len(b) for b in blocks]
@@ -290,7 +288,7 @@ def base_blocks(sys: System, con: Constraints) -> list[np.ndarray]:
 
 def by_cholesky(matrix):
     def run(task: Task):
-        return spd_inverse(matrix(task) + _diagonal(1 / jnp.broadcast_to(task.mu, task.c.shape)))
+        return spd_inverse(matrix(task) + _damping(task))
 
     return run
 
@@ -300,6 +298,11 @@ def spd_inverse(A):
     chol = jax.scipy.linalg.cho_factor(jnp.moveaxis(A, -1, 0), lower=True)
     eye = jnp.broadcast_to(jnp.eye(A.shape[0], dtype=A.dtype), A.shape[-1:] + A.shape[:2])
     return jnp.moveaxis(jax.scipy.linalg.cho_solve(chol, eye), 0, -1)
+
+
+def _damping(task: Task):
+    """1 / mu of every row, as a diagonal matrix."""
+    return _diagonal(1 / jnp.broadcast_to(task.mu, task.c.shape))
 
 
 def _diagonal(x):
