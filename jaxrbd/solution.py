@@ -16,11 +16,11 @@ from jaxrbd.model.system import pytree
 
 
 class Result(enum.IntEnum):
-    """How a solver ended; `Result(int(solution.result)).name` is readable."""
+    """How a solver ended, from good to bad; `Result(int(solution.result)).name` is readable."""
 
     converged = 0  # the answer meets the tolerance
-    not_converged = 1  # the iterations ran out while the answer was still moving
-    stationary = 2  # nothing left to gain, yet it misses the tolerance: infeasible or a local minimum
+    stationary = 1  # nothing left to gain, yet it misses the tolerance: infeasible or a local minimum
+    not_converged = 2  # the answer was still moving, or nobody can tell whether it is right
 
 
 @pytree

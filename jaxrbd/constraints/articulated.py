@@ -248,56 +248,64 @@ def pull(plan: Plan, prob: Problem, fac: Factor, pushed: Pushed, A0: Motion, z):
 # --- the iterations ------------------------------------------------------------------------------------
 
 
-class Iterate(NamedTuple):
-    """Accelerations so far (of positions and joints, beyond those at a = 0), multipliers and J a - c."""
+class Accelerations(NamedTuple):
+    """Of positions, beyond those at a = 0, and of supporting joints."""
 
-    dA: Motion
-    a: Any
-    lam: Any
-    residual: Any
-    change: Any  # largest change of a joint acceleration in the last iteration, (B,)
+    links: Motion  # (P, B)
+    joints: Any  # (NS, B), None without supporting joints
 
 
-def start_iterations(plan: Plan, prob: Problem, c, lam) -> Iterate:
-    like = prob.p.ang.x
-    zero = jnp.zeros_like(like)
-    dA = Motion(Vec3(zero, zero, zero), Vec3(zero, zero, zero))
-    a = jnp.zeros((plan.support.size,) + like.shape[-1:], like.dtype) if plan.support.size else None
-    return Iterate(dA, a, lam, c, jnp.full(like.shape[-1:], jnp.inf, like.dtype))
+def no_accelerations(plan: Plan, prob: Problem) -> Accelerations:
+    zero = jnp.zeros_like(prob.p.ang.x)
+    joints = zero[: plan.support.size] if plan.support.size else None
+    return Accelerations(Motion(Vec3(zero, zero, zero), Vec3(zero, zero, zero)), joints)
 
 
-def iterate(plan: Plan, table, prob: Problem, fac: Factor, x: Acting, c, now: Iterate) -> Iterate:
-    """One correction of accelerations and multipliers."""
-    nroots = fac.root.A.xx.shape[0]
+def unbalanced(plan: Plan, table, prob: Problem, x: Acting, now: Accelerations, force) -> Unbalanced:
+    """f - M a + Jᵀ force, as wrenches on positions and forces on joints and roots."""
     NS = plan.support.size
-    r_p = now.residual
-    force = now.lam + jnp.where(plan.closed[:, None], x.mu * r_p, 0)
-    f, joints, roots = row_forces(plan, table, x, force, nroots)
-    p = prob.p + prob.H @ now.dA - f
-    A0 = kin.take(now.dA, slice(NS, None))
+    f, joints, roots = row_forces(plan, table, x, force, prob.armature0.shape[0])
+    p = prob.p + prob.H @ now.links - f
+    A0 = kin.take(now.links, slice(NS, None))
     tau0 = jnp.stack([*prob.tau0.ang, *prob.tau0.lin], 1) - prob.armature0 * jnp.stack([*A0.ang, *A0.lin], 1)
     tau0 = tau0 if roots is None else tau0 + roots
     tau0 = Force(Vec3(*(tau0[:, k] for k in range(3))), Vec3(*(tau0[:, k] for k in range(3, 6))))
     tau = None
     if NS:
-        tau = prob.tau - prob.armature * now.a
+        tau = prob.tau - prob.armature * now.joints
         tau = tau if joints is None else tau + joints
-    l = lane_numbers(plan, -r_p) if plan.lanes else None
-    pushed = push(plan, prob, fac, p, tau, l)
-    A0 = free_roots(prob, fac, pushed, tau0)
+    return Unbalanced(p, tau, tau0)
+
+
+class Unbalanced(NamedTuple):
+    p: Force  # (P, B)
+    tau: Any  # (NS, B)
+    tau0: Force  # (nroots, B)
+
+
+def correct(plan: Plan, table, prob: Problem, fac: Factor, x: Acting, now: Accelerations, lam, r):
+    """One correction of accelerations and multipliers: one inward and one outward sweep."""
+    rest = unbalanced(plan, table, prob, x, now, lam + jnp.where(plan.closed[:, None], x.mu * r, 0))
+    l = lane_numbers(plan, -r) if plan.lanes else None
+    pushed = push(plan, prob, fac, rest.p, rest.tau, l)
+    A0 = free_roots(prob, fac, pushed, rest.tau0)
     z = None if fac.world is None else solve_world(plan, fac.world, world_rows(fac, pushed, A0))
     dA, a, zs = pull(plan, prob, fac, pushed, A0, z)
-    change = largest(jnp.stack([*A0.ang, *A0.lin]), (0, 1))
-    change = change if a is None else jnp.maximum(change, largest(a, 0))
+    step = Accelerations(dA, a)
     # from the increment: mu times the rounding of c - J a would be noise in lam
-    lam = now.lam + x.mu * (r_p - row_motion(plan, table, x, dA, a))
-    dA, a = dA + now.dA, None if a is None else a + now.a
-    residual = c - row_motion(plan, table, x, dA, a)
+    dlam = x.mu * (r - row_motion(plan, table, x, dA, a))
     if plan.lanes:
         where = plan.closing * plan.lanes + plan.lane
         flat = zs.reshape((-1,) + zs.shape[2:])
-        lam = jnp.where(plan.closed[:, None], lam, now.lam - rows(flat, where))
-    return Iterate(dA, a, lam, residual, change)
+        dlam = jnp.where(plan.closed[:, None], dlam, -rows(flat, where))
+    return step, dlam
+
+
+def largest_acceleration(plan: Plan, a: Accelerations):
+    """Of supporting joints and roots, (B,)."""
+    A0 = kin.take(a.links, slice(plan.support.size, None))
+    size = largest(jnp.stack([*A0.ang, *A0.lin]), (0, 1))
+    return size if a.joints is None else jnp.maximum(size, largest(a.joints, 0))
 
 
 def solve_world(plan: Plan, L, l):

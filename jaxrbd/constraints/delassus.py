@@ -127,7 +127,7 @@ def articulated_problem(task: Task, plan: Plan) -> tuple[Problem, Acting]:
 
 
 def ltl(task: Task):
-    M, J, _ = matrices(task)
+    M, J = matrices(task)
     pattern = sparse.pattern_of(mass_pattern(task.sys.topology))
     H = sparse.factor(pattern, sparse.store(pattern, M))
     Y = sparse.solve_transposed(pattern, H, jnp.swapaxes(J, 0, 1))

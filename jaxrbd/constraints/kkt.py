@@ -100,7 +100,7 @@ def _shape(sys, con, *_):
 @kernel(_shape)
 def _factor(sys: System, con: Constraints, q, mu):
     task = still_task(sys, con, q, mu)
-    M, J, _ = matrices(task)
+    M, J = matrices(task)
     damping = 1 / jnp.broadcast_to(task.mu, task.c.shape)
     corner = jnp.asarray(-np.eye(con.rows)[:, :, None], q.dtype) * damping[:, None]
     K = jnp.concatenate(

@@ -7,7 +7,6 @@ sum them) and joint forces tau: f = tau - (sum of p along the tree). Every metho
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -16,13 +15,15 @@ import numpy as np
 
 from jaxrbd.constraints import articulated as art
 from jaxrbd.constraints.data import Constraints
+from jaxrbd.constraints.iterations import LIMITS, Found, Method, Settings, by_row, iterate
 from jaxrbd.constraints.jacobian import jacobian, support
-from jaxrbd.constraints.lanes import Acting, lane_numbers
+from jaxrbd.constraints.lanes import Acting, lane_numbers, row_motion
+from jaxrbd.constraints.penalties import KAPPA, local_mobility, of_moving_rows, penalties
 from jaxrbd.constraints.plan import plan_of
-from jaxrbd.constraints.rows import Moving, Rows, sum_by_row, table_of
+from jaxrbd.constraints.rows import Moving, Rows, sum_by_row, summed_wrenches, table_of
 from jaxrbd.constraints.supporting import gather, links_problem, rest_accelerations
 from jaxrbd.model.system import System
-from jaxrbd.solution import largest
+from jaxrbd.solution import Result
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree import sparse
 from jaxrbd.tree.aba import zero_articulated
@@ -31,16 +32,9 @@ from jaxrbd.tree.crba import mass_matrix_with
 from jaxrbd.tree.joints import Links
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.rnea import joint_loads
+from jaxrbd.tree.scan import outward
 from jaxrbd.tree.spatial import ZERO3, Force
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Static choices; `tolerance` None means a fixed number of iterations."""
-
-    method: str
-    iterations: int
-    tolerance: float | None = None
+from jaxrbd.tree.sweep import rows
 
 
 class Task(NamedTuple):
@@ -56,15 +50,8 @@ class Task(NamedTuple):
     tau: Any  # (nv, B)
     c: Any  # (m, B)
     lam: Any  # (m, B) to start from
-    mu: Any  # (m, B) penalty of every row
-
-
-class Found(NamedTuple):
-    a: Any  # (nv, B)
-    lam: Any  # (m, B)
-    history: Any  # (iterations, B) largest |J a - c| after each iteration
-    change: Any  # (B,) how far from rest: the last change of a, or |delassus (J a - c)| for dual methods
-    iterations: Any  # (B,)
+    mu: Any  # (m, B) penalty of every row, None for the method's own
+    weight: Any  # (m, B)
 
 
 def solve(task: Task, settings: Settings) -> Found:
@@ -90,187 +77,239 @@ def joint_forces(task: Task):
     return task.tau - joint_loads(task.sys, task.moving.links, task.p, task.p0, task.tau)
 
 
-def run(step: Callable, state, residual: Callable, change: Callable, settings: Settings):
-    """Iterate a fixed number of times, or until each state of the batch meets the tolerance.
+def along_links(task: Task, late: bool = False):
+    """The problem in the form of articulated bodies: plan, table, problem, what rests, rows without penalties."""
+    sys, t = task.sys, task.sys.topology
+    plan, table = plan_of(t, task.con.entries, late=late), table_of(t, task.con.entries)
+    p, p0 = no_forces(task) if task.p is None else (task.p, task.p0)
+    I, I0 = link_inertias(sys, task.moving.links)
+    prob, rest = links_problem(sys, plan, task.moving, I, I0, p, p0, task.tau)
+    mu = task.weight if task.mu is None else task.mu
+    return plan, table, prob, rest, Acting(task.x.KA, task.x.KB, task.x.kappa, mu)
 
-    The criterion is the smaller of the residual and `change`: of [CABA] Algorithm 3 the last change of a, of
-    Eq. 14 the stationarity of the dual. States that are done keep their numbers while others go on.
-    """
-    if settings.tolerance is None:
 
-        def fixed(state, _):
-            state = step(state)
-            return state, residual(state)
-
-        state, history = jax.lax.scan(fixed, state, length=settings.iterations)
-        count = jnp.full(history.shape[1:], settings.iterations, history.dtype)
-        return state, history, count
-
-    like = residual(state)
-    history = jnp.broadcast_to(like, (settings.iterations,) + like.shape)
-
-    def unfinished(carry):
-        _, _, k, done = carry
-        return (k < settings.iterations) & ~jnp.all(done >= 0)
-
-    def once(carry):
-        state, history, k, done = carry
-        new = step(state)
-        keep = lambda x, y: jnp.where(done >= 0, x, y)  # noqa: E731
-        state = jax.tree.map(keep, state, new)
-        history = jnp.where((jnp.arange(settings.iterations) >= k)[:, None], residual(state), history)
-        met = jnp.minimum(change(state), residual(state)) < settings.tolerance
-        return state, history, k + 1, jnp.where((done < 0) & met, (k + 1).astype(done.dtype), done)
-
-    start = (state, history, jnp.zeros((), jnp.int32), jnp.full(like.shape, -1.0, like.dtype))
-    state, history, _, done = jax.lax.while_loop(unfinished, once, start)
-    return state, history, jnp.where(done < 0, settings.iterations, done)
+def in_joints(task: Task, plan, rest, a: art.Accelerations):
+    """Joint accelerations (nv, B) of all links."""
+    a_rest = None if rest is None else rest_accelerations(plan, rest, a.links)
+    return gather(task.sys, plan, a.joints, a_rest, a.links)
 
 
 def constrained_aba(task: Task, settings: Settings) -> Found:
     """[CABA] Algorithms 1-3, with loops, in corrections (`articulated.py`). O(n + m)."""
-    sys, t = task.sys, task.sys.topology
-    plan, table = plan_of(t, task.con.entries), table_of(t, task.con.entries)
-    p, p0 = no_forces(task) if task.p is None else (task.p, task.p0)
-    I, I0 = link_inertias(sys, task.moving.links)
-    prob, rest = links_problem(sys, plan, task.moving, I, I0, p, p0, task.tau)
-    acting = Acting(task.x.KA, task.x.KB, task.x.kappa, task.mu)
+    plan, table, prob, rest, acting = along_links(task)
+    mobility = local_mobility(plan, table, prob, acting)
+    if task.mu is None:
+        acting = acting._replace(mu=penalties(mobility, task.weight))
     fac = art.factor(plan, table, prob, acting)
-    now, history, count = run(
-        lambda now: art.iterate(plan, table, prob, fac, acting, task.c, now),
-        art.start_iterations(plan, prob, task.c, task.lam),
-        lambda now: by_row(now.residual),
-        lambda now: now.change,
-        settings,
+    method = Method(
+        zero=art.no_accelerations(plan, prob),
+        correct=lambda a, lam, r: art.correct(plan, table, prob, fac, acting, a, lam, r),
+        rows=lambda a: row_motion(plan, table, acting, a.links, a.joints),
+        size=lambda a: art.largest_acceleration(plan, a),
+        jacobian=lambda: dense_jacobian(task),
+        stiffness=jnp.min(acting.mu * mobility, 0),
     )
-    a_rest = None if rest is None else rest_accelerations(plan, rest, now.dA)
-    return Found(gather(sys, plan, now.a, a_rest, now.dA), now.lam, history, now.change, count)
+    found = iterate(method, task.c, task.lam, task.weight, settings)
+    return found._replace(a=in_joints(task, plan, rest, found.a))
+
+
+def soft(task: Task, settings: Settings) -> Found:
+    """The penalty problem itself, (M + JᵀRJ) a = f + JᵀRc, on the same factor: multipliers stay R (c - J a)."""
+    plan, table, prob, rest, acting = along_links(task)
+    if task.mu is None:
+        mobility = local_mobility(plan, table, prob, acting)
+        mu = KAPPA[task.c.dtype.name] / by_row(task.weight * mobility) * task.weight
+        acting = acting._replace(mu=jax.lax.stop_gradient(mu))
+    fac = art.factor(plan, table, prob, acting)
+    pull = lambda a: row_motion(plan, table, acting, a.links, a.joints)  # noqa: E731
+    a, r = art.no_accelerations(plan, prob), task.c
+    for _ in range(2):  # the second corrects rounding, and shows how much there was
+        da, _ = art.correct(plan, table, prob, fac, acting, a, jnp.zeros_like(r), r)
+        a = jax.tree.map(jnp.add, a, da)
+        r = task.c - pull(a)
+    step, size = art.largest_acceleration(plan, da), jnp.maximum(1, art.largest_acceleration(plan, a))
+    limits, residual = LIMITS[r.dtype.name], by_row(r)
+    right = step <= 0.1 * limits.wrong * size
+    met = residual <= limits.met * jnp.maximum(1, by_row(task.c))
+    verdict = jnp.where(right, jnp.where(met, Result.converged, Result.stationary), Result.not_converged)
+    one = jnp.ones_like(residual)
+    verdict = verdict.astype(residual.dtype)
+    return Found(in_joints(task, plan, rest, a), acting.mu * r, residual[None], step, one, verdict)
 
 
 def prox_pv(task: Task, settings: Settings) -> Found:
     """[CABA] Algorithm 4: all rows reach the world, where the dual problem is solved. O(n m² + m³)."""
-    sys, t = task.sys, task.sys.topology
-    plan, table = plan_of(t, task.con.entries, late=True), table_of(t, task.con.entries)
-    p, p0 = no_forces(task) if task.p is None else (task.p, task.p0)
-    I, I0 = link_inertias(sys, task.moving.links)
-    prob, rest = links_problem(sys, plan, task.moving, I, I0, p, p0, task.tau)
-    acting = Acting(task.x.KA, task.x.KB, task.x.kappa, task.mu)
+    plan, table, prob, rest, acting = along_links(task, late=True)
     fac = art.factor(plan, table, prob, acting, soft=False)
-    pushed = art.push(plan, prob, fac, prob.p, prob.tau, lane_numbers(plan, -task.c))
-    A0 = art.free_roots(prob, fac, pushed, prob.tau0)
     order = np.argsort(plan.lane)  # lanes and rows are the same numbers in another order
-    l = art.world_rows(fac, pushed, A0)[plan.lane]
     delassus = fac.world[plan.lane][:, plan.lane]
-    (lam, change), history, count = dual(delassus, -l, task, settings)
-    dA, a, _ = art.pull(plan, prob, fac, pushed, A0, -lam[order])
-    a_rest = None if rest is None else rest_accelerations(plan, rest, dA)
-    return Found(gather(sys, plan, a, a_rest, dA), lam, history, change, count)
+    mobility = of_moving_rows(diagonal(delassus), local_mobility(plan, table, prob, acting))
+    apply, mu = damped_inverse(delassus, mobility, task)
+
+    def correct(a, lam, r):
+        left = art.unbalanced(plan, table, prob, acting, a, lam)
+        pushed = art.push(plan, prob, fac, left.p, left.tau, lane_numbers(plan, -r))
+        A0 = art.free_roots(prob, fac, pushed, left.tau0)
+        dlam = apply(-art.world_rows(fac, pushed, A0)[plan.lane])
+        dA, joints, _ = art.pull(plan, prob, fac, pushed, A0, -dlam[order])
+        return art.Accelerations(dA, joints), dlam
+
+    method = Method(
+        zero=art.no_accelerations(plan, prob),
+        correct=correct,
+        rows=lambda a: row_motion(plan, table, acting, a.links, a.joints),
+        size=lambda a: art.largest_acceleration(plan, a),
+        jacobian=lambda: dense_jacobian(task),
+        stiffness=jnp.min(mu * mobility, 0),
+    )
+    found = iterate(method, task.c, task.lam, task.weight, settings)
+    return found._replace(a=in_joints(task, plan, rest, found.a))
 
 
-def dual(delassus, missing, task: Task, settings: Settings):
-    """Proximal point iterations on  delassus lam = missing  ([CABA] Eq. 13), in corrections.
+def damped_inverse(delassus, mobility, task: Task):
+    """x -> (J M^-1 Jᵀ + R^-1)^-1 x by one Cholesky factor ([CABA] Eq. 13), and R.
 
-    lam += (delassus + 1/mu)^-1 r,  r = missing - delassus lam = c - J a,  from one Cholesky factor. At the
-    least-squares answer delassus W r = 0 (Eq. 14, weights W), also where r cannot vanish. Rows that repeat
-    each other leave the factor nothing but 1/mu to stand on: it is kept above the rounding of delassus.
+    Rows that repeat each other leave the factor nothing but 1/R to stand on: a penalty that users give is kept
+    above the rounding of J M^-1 Jᵀ.
     """
     m = delassus.shape[0]
+    rounding = 2 * m * jnp.finfo(delassus.dtype).eps * jax.lax.stop_gradient(mobility)
+    mu = penalties(mobility, task.weight) if task.mu is None else jnp.minimum(task.mu, 1 / rounding)
     eye = jnp.asarray(np.eye(m)[:, :, None], delassus.dtype)
-    rounding = 2 * m * jnp.finfo(delassus.dtype).eps * jnp.sum(eye * delassus, 1)
-    mu = jnp.minimum(task.mu, 1 / jax.lax.stop_gradient(rounding))
-    damped = delassus + eye / mu
-    chol = jax.scipy.linalg.cho_factor(jnp.moveaxis(damped, -1, 0), lower=True)
+    chol = jax.scipy.linalg.cho_factor(jnp.moveaxis(delassus + eye / mu, -1, 0), lower=True)
     apply = lambda r: jax.scipy.linalg.cho_solve(chol, r.T[..., None])[..., 0].T  # noqa: E731
-    multiply = lambda x: jnp.sum(delassus * x[None], 1)  # noqa: E731
-    weight = mu / by_row(mu)
-
-    def step(state):
-        lam, r, _ = state
-        lam = lam + apply(r)
-        r = missing - multiply(lam)
-        return lam, r, by_row(multiply(weight * r))
-
-    start = (task.lam, missing - multiply(task.lam), jnp.full(missing.shape[-1:], jnp.inf, missing.dtype))
-    (lam, _, change), history, count = run(step, start, lambda s: by_row(s[1]), lambda s: s[2], settings)
-    return (lam, change), history, count
+    return apply, mu
 
 
 def prox_ltl(task: Task, settings: Settings) -> Found:
     """[CABA] Eq. 13 on the branch-sparse factor of M: J M^-1 Jᵀ, then the dual. O(n d² + n m² + m³)."""
-    M, J, f = matrices(task)
+    return on_mass_factor(task, settings, damped_inverse)
+
+
+def on_mass_factor(task: Task, settings: Settings, inverse: Callable) -> Found:
+    """Methods that solve the dual problem in joint space; `inverse(delassus, task)` is their choice."""
+    M, J = matrices(task)
     pattern = sparse.pattern_of(mass_pattern(task.sys.topology))
     H = sparse.factor(pattern, sparse.store(pattern, M))
     Y = sparse.solve_transposed(pattern, H, jnp.swapaxes(J, 0, 1))
     D = sparse.diagonal(pattern, H)
-    y = sparse.solve_transposed(pattern, H, f) / D
     delassus = gram(Y, 1 / D)
-    missing = task.c - jnp.sum(Y * y[:, None], 0)
-    (lam, change), history, count = dual(delassus, missing, task, settings)
-    a = sparse.solve_lower(pattern, H, y + jnp.sum(Y * lam[None], 1) / D)
-    return Found(a, lam, history, change, count)
+    mobility = of_moving_rows(diagonal(delassus), joint_mobility(J, diagonal(M)))
+    apply, mu = inverse(delassus, mobility, task)
+
+    def correct(a, lam, r):
+        y = sparse.solve_transposed(pattern, H, unbalanced(task, a, lam)) / D
+        dlam = apply(r - jnp.sum(Y * y[:, None], 0))
+        return sparse.solve_lower(pattern, H, y + jnp.sum(Y * dlam[None], 1) / D), dlam
+
+    kappa = jnp.min(mu * mobility, 0)
+    return iterate(joint_space(J, correct, kappa), task.c, task.lam, task.weight, settings)
+
+
+def joint_mobility(J, inertias):
+    """J M^-1 Jᵀ of every row as if joints did not meet, and rows that nothing moves as the quickest: (m, B)."""
+    d = jnp.sum(J * J / inertias[None], 1)
+    squares = jnp.sum(J * J, 1)
+    rounding = (1e3 * jnp.finfo(d.dtype).eps) ** 2 * by_row(squares)
+    return jnp.where(squares > rounding, d, jnp.maximum(by_row(d), jnp.finfo(d.dtype).tiny))
+
+
+def unbalanced(task: Task, a, lam):
+    """r_d = f - M a + Jᵀ lam, (nv, B), link by link: in float32 M itself is too coarse to correct by."""
+    sys, links = task.sys, task.moving.links
+    nodes = nodes_of(sys.topology)
+
+    def move(A, x):
+        R, r, S, qdd = x
+        return A.at(r).rotate(R.T) + S * qdd
+
+    A0 = kin.root_rows(sys, a)
+    A = outward(nodes, move, (links.R, links.p, links.S, rows(a, nodes.v)), A0)
+    I, I0 = link_inertias(sys, links)
+    f, f0, joints = forces_of_rows(sys, task.con, task.x, lam)
+    p, p0 = I @ A - f, I0 @ A0 - f0
+    if task.p is not None:
+        p, p0 = p + task.p, p0 + task.p0
+    tau = task.tau - sys.armature * a
+    return joint_forces(task._replace(p=p, p0=p0, tau=tau if joints is None else tau + joints))
+
+
+def forces_of_rows(sys: System, con: Constraints, x: Rows, lam):
+    """Jᵀ lam as wrenches on links and roots, and as forces on joints (None if no row acts there)."""
+    t, nodes = sys.topology, nodes_of(sys.topology)
+    table = table_of(t, con.entries)
+    N = nodes.size
+    f = summed_wrenches(x, lam, table.slot_a, table.slot_b, N, N + nodes.nroots)
+    joints = None
+    if len(table.joint_rows):
+        joints = sum_by_row(x.kappa * rows(lam, table.joint_rows), table.joint_dofs, t.nv)
+    return kin.take(f, slice(0, N)), kin.take(f, slice(N, None)), joints
+
+
+def joint_space(J, correct: Callable, kappa) -> Method:
+    return Method(
+        zero=jnp.zeros((J.shape[1],) + J.shape[2:], J.dtype),
+        correct=correct,
+        rows=lambda a: jnp.sum(J * a[None], 1),
+        size=by_row,
+        jacobian=lambda: J,
+        stiffness=kappa,
+    )
 
 
 def prox_ltls(task: Task, settings: Settings) -> Found:
     """[CABA] Eq. 16 on the sparse factor of M + Jᵀ mu J, in corrections. O(n d² + n² + n m)."""
-    M, J, f = matrices(task)
+    M, J = matrices(task)
     touches = constraint_pattern(task.sys, task.con)
     pattern = sparse.pattern_of(mass_pattern(task.sys.topology) | (touches.T @ touches))
-    M_mu = augmented_mass_matrix(task, J)
-    H = sparse.factor(pattern, sparse.store(pattern, M_mu))
+    mobility = joint_mobility(J, diagonal(M))
+    if task.mu is None:
+        task = task._replace(mu=penalties(mobility, task.weight))
+    H = sparse.factor(pattern, sparse.store(pattern, augmented_mass_matrix(task, J)))
 
-    def step(state):
-        a, lam, residual, _ = state
-        r_d = f - jnp.sum(M * a[None], 1) + jnp.sum(J * (lam + task.mu * residual)[:, None], 0)
-        da = sparse.solve(pattern, H, r_d)
-        lam = lam + task.mu * (residual - jnp.sum(J * da[None], 1))
-        a = a + da
-        return a, lam, task.c - jnp.sum(J * a[None], 1), by_row(da)
+    def correct(a, lam, r):
+        da = sparse.solve(pattern, H, unbalanced(task, a, lam + task.mu * r))
+        return da, task.mu * (r - jnp.sum(J * da[None], 1))
 
-    start = (jnp.zeros_like(f), task.lam, task.c, jnp.full(f.shape[-1:], jnp.inf, f.dtype))
-    state, history, count = run(step, start, lambda s: by_row(s[2]), lambda s: s[3], settings)
-    return Found(state[0], state[1], history, state[3], count)
+    kappa = jnp.min(task.mu * mobility, 0)
+    return iterate(joint_space(J, correct, kappa), task.c, task.lam, task.weight, settings)
 
 
 def dense(task: Task, settings: Settings) -> Found:
-    """Least squares and least norm: lam = (J M^-1 Jᵀ)⁺ (c - J a_free) by eigenvalues; the reference.
+    """The dual problem by eigenvalues of J M^-1 Jᵀ, rows scaled to one: as little damping as rounding allows."""
 
-    Rows are scaled by the square roots of their weights, as the proximal methods see them.
-    """
-    M, J, f = matrices(task)
-    front = lambda x: jnp.moveaxis(x, -1, 0)  # noqa: E731
-    chol = jax.scipy.linalg.cho_factor(front(M), lower=True)
-    solve_M = lambda b: jax.scipy.linalg.cho_solve(chol, b)  # noqa: E731
-    scale = front(jnp.sqrt(task.mu / by_row(task.mu)))[..., None]
-    J_, f_, c_ = scale * front(J), front(f)[..., None], scale * front(task.c)[..., None]
-    X, free = solve_M(jnp.swapaxes(J_, 1, 2)), solve_M(f_)
-    delassus = J_ @ X
-    w, U = jnp.linalg.eigh(0.5 * (delassus + jnp.swapaxes(delassus, 1, 2)))
-    cut = 100 * w.shape[-1] * jnp.finfo(w.dtype).eps * jnp.max(jnp.abs(w), -1, keepdims=True)
-    inverse = jnp.where(w > cut, 1 / jnp.where(w > cut, w, 1), 0)[..., None]
-    lam = U @ (inverse * (jnp.swapaxes(U, 1, 2) @ (c_ - J_ @ free)))
-    a = free + X @ lam
-    residual = by_row(((c_ - J_ @ a) / scale)[..., 0].T)
-    one = jnp.ones_like(residual)
-    return Found(a[..., 0].T, (scale * lam)[..., 0].T, residual[None], 0 * one, one)
+    def by_eigenvalues(delassus, mobility, task):
+        scale = 1 / jnp.sqrt(mobility).T
+        scaled = scale[:, :, None] * jnp.moveaxis(delassus, -1, 0) * scale[:, None]
+        w, U = jnp.linalg.eigh(0.5 * (scaled + jnp.swapaxes(scaled, 1, 2)))
+        damping = 4 * w.shape[-1] * jnp.finfo(w.dtype).eps
+        inverse = 1 / (jnp.maximum(w, 0) + damping)[..., None]
+        apply = lambda r: (scale * (U @ (inverse * (jnp.swapaxes(U, 1, 2) @ (scale * r.T)[..., None])))[..., 0]).T  # noqa: E731
+        return apply, 1 / (damping * mobility)
+
+    return on_mass_factor(task, settings, by_eigenvalues)
 
 
 def classic(task: Task, settings: Settings) -> Found:
-    """[PROX]'s classic resolution: lam = (J M^-1 Jᵀ)^-1 (c - J a_free). NaN where rows are dependent."""
-    M, J, f = matrices(task)
-    pattern = sparse.pattern_of(mass_pattern(task.sys.topology))
-    H = sparse.factor(pattern, sparse.store(pattern, M))
-    free = sparse.solve(pattern, H, f)
-    Y = sparse.solve_transposed(pattern, H, jnp.swapaxes(J, 0, 1))
-    D = sparse.diagonal(pattern, H)
-    lam = art.cholesky_solve(gram(Y, 1 / D), task.c - jnp.sum(J * free[None], 1))
-    a = free + sparse.solve_lower(pattern, H, jnp.sum(Y * lam[None], 1) / D)
-    residual = by_row(task.c - jnp.sum(J * a[None], 1))
-    one = jnp.ones_like(residual)
-    return Found(a, lam, residual[None], 0 * one, one)
+    """[PROX]'s classic resolution: lam = (J M^-1 Jᵀ)^-1 (c - J a_free). It fails where rows are dependent.
+
+    A second time with the residuals of the first tells whether it did; what misses the rows is not even the
+    least-squares answer.
+    """
+
+    def undamped(delassus, mobility, task):
+        chol = jax.scipy.linalg.cho_factor(jnp.moveaxis(delassus, -1, 0), lower=True)
+        apply = lambda r: jax.scipy.linalg.cho_solve(chol, r.T[..., None])[..., 0].T  # noqa: E731
+        return apply, jnp.full_like(task.c, jnp.inf)
+
+    found = on_mass_factor(task, Settings("Classic", 2, fixed=True), undamped)
+    verdict = jnp.where(found.verdict == Result.converged, found.verdict, Result.not_converged)
+    return found._replace(verdict=verdict.astype(found.verdict.dtype))
 
 
 METHODS = {
     "ConstrainedABA": constrained_aba,
+    "Soft": soft,
     "ProxPV": prox_pv,
     "ProxLTL": prox_ltl,
     "ProxLTLs": prox_ltls,
@@ -280,11 +319,10 @@ METHODS = {
 
 
 def matrices(task: Task):
-    """M (nv, nv, B), J (m, nv, B) and f (nv, B)."""
+    """M (nv, nv, B) and J (m, nv, B)."""
     M = mass_matrix_with(task.sys, task.q, None)
-    J = jacobian(task.sys, task.con, task.moving, task.x)
     wide = lambda x: jnp.broadcast_to(x, x.shape[:-1] + task.tau.shape[-1:])  # noqa: E731
-    return wide(M), wide(J), joint_forces(task)
+    return wide(M), dense_jacobian(task)
 
 
 def augmented_mass_matrix(task: Task, J):
@@ -304,6 +342,17 @@ def augmented_mass_matrix(task: Task, J):
     return M_mu + gram(J[loops], task.mu[loops]) if len(loops) else M_mu
 
 
+def dense_jacobian(task: Task):
+    """J, (m, nv, B)."""
+    J = jacobian(task.sys, task.con, task.moving, task.x)
+    return jnp.broadcast_to(J, J.shape[:-1] + task.c.shape[-1:])
+
+
+def diagonal(A):
+    """Of matrices (n, n, B): (n, B)."""
+    return jnp.diagonal(A).T
+
+
 def gram(Y, weight):
     """Yᵀ W Y summed over the first axis, (k, k, B) for Y (n, k, B): row after row, each an outer product."""
     k = Y.shape[1]
@@ -320,7 +369,3 @@ def constraint_pattern(sys: System, con: Constraints) -> np.ndarray:
     touches[table.joint_rows, table.joint_dofs] = True
     return touches
 
-
-def by_row(x):
-    """Largest magnitude over the rows, (B,)."""
-    return largest(x, 0)

@@ -15,25 +15,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints.data import Constraints, as_constraints, check_constraints
-from jaxrbd.constraints.methods import Found, Settings, Task, by_row, joint_forces, link_inertias, solve
+from jaxrbd.constraints.iterations import MOST, Found, Settings
+from jaxrbd.constraints.methods import Task, forces_of_rows, joint_forces, link_inertias, solve
 from jaxrbd.constraints.rows import (
     Moving,
     Rows,
     constraint_rows,
     motion,
-    sum_by_row,
-    summed_wrenches,
-    table_of,
 )
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, pytree, static
-from jaxrbd.solution import Result, Solution, largest
+from jaxrbd.solution import Solution
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments, array, external, require_mass
 from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.programs import partial_jvp, partial_vjp
-from jaxrbd.tree.sweep import rows
 
 
 @pytree
@@ -51,7 +48,7 @@ class Proximal:
     """
 
     mu: float | None = None
-    iterations: int = static(default=5)
+    iterations: int | None = static(default=None)
     tolerance: float | None = static(default=None)
     gradients: str = static(default="implicit")
 
@@ -61,7 +58,7 @@ class Proximal:
         known = isinstance(self.mu, numbers) and not isinstance(self.mu, jax.core.Tracer)
         if known and np.ndim(self.mu) == 0 and not 0 < float(self.mu) < np.inf:
             raise ArgumentError(f"{name}: mu is {self.mu!r}, expected a positive penalty such as 1e6.")
-        if not isinstance(self.iterations, int) or self.iterations < 1:
+        if self.iterations is not None and (not isinstance(self.iterations, int) or self.iterations < 1):
             raise ArgumentError(f"{name}: iterations is {self.iterations!r}, expected a positive integer.")
         if self.tolerance is not None and not self.tolerance > 0:
             raise ArgumentError(
@@ -124,8 +121,6 @@ class Dense(Proximal):
     It needs no mu; weights count where rows contradict or repeat each other.
     """
 
-    iterations: int = static(default=1)
-
     def __post_init__(self):
         super().__post_init__()
         if self.gradients != "implicit":
@@ -183,62 +178,26 @@ def constrained_dynamics(
     check_constraints(sys, con)
     lam = jnp.zeros(con.rows, q.dtype) if warm_start is None else warm_start
     lam = array("warm_start", lam, (con.rows,), f"(m,) = ({con.rows},)", sys.dtype)
-    mu = jax.lax.stop_gradient(default_mu(sys, solver)) if solver.mu is None else solver.mu
-    mu = jnp.asarray(mu, q.dtype)
+    mu = None if solver.mu is None else jnp.asarray(solver.mu, q.dtype)
     run = solver_kernel(settings_of(solver), solver.gradients)
-    a, lam, history, change, iterations, scale = run(sys, con, q, v, tau, f_ext, lam, mu)
+    a, lam, history, change, iterations, verdict = run(sys, con, q, v, tau, f_ext, lam, mu)
     stats = ProximalStats(history[-1], history, change, jnp.round(iterations).astype(jnp.int32))
-    return Solution(ConstrainedMotion(a, lam), classify(solver, stats, a, scale), stats)
+    return Solution(ConstrainedMotion(a, lam), jnp.round(verdict).astype(jnp.int32), stats)
 
 
 def settings_of(solver: Proximal) -> Settings:
-    name = type(solver).__name__
-    method = "ConstrainedABA" if name == "Soft" else name
-    return Settings(method, solver.iterations, solver.tolerance)
-
-
-def default_mu(sys: System, solver: Proximal | None = None):
-    """1e7 in float64; in float32 as much as the solver's factor bears, in multiples of the moving mass.
-
-    Near a singular configuration each iteration gains a factor of mu times the smallest eigenvalue of
-    J M^-1 Jᵀ: an arm of 7 joints with its hand welded (smallest of 20 states: 5e-5) needs 1e4 times its mass
-    to come within 1e-3 in five iterations. `ConstrainedABA`, whose inertias carry mu, breaks down where mu is
-    1e7 times the lightest body (fingers of 6.5 g), `ProxLTLs` on a chain of 20 links or Talos at 300 times
-    the mass. `ProxPV` and `ProxLTL` lower mu by themselves, row by row, to what their factor resolves.
-    """
-    if sys.dtype == jnp.float64:
-        return 1e7
-    bodies = np.array(sys.topology.frame_bodies[: sys.topology.link_count])
-    owned = jnp.asarray(bodies == np.arange(sys.topology.nb)[:, None], sys.dtype)
-    masses = jnp.sum(owned * sys.mass, 1)
-    total = jnp.sum(masses)
-    if isinstance(solver, ProxLTLs):
-        return 100 * total
-    if isinstance(solver, (ProxPV, ProxLTL)):
-        return 1e4 * total
-    lightest = jnp.min(jnp.where(masses > 0, masses, jnp.inf))
-    return jnp.clip(3e6 * lightest, 100 * total, 1e4 * total)
-
-
-def classify(solver: Proximal, stats: ProximalStats, a, scale):
-    """The residual decides; where it is not met, whether anything still moves."""
-    double = a.dtype == jnp.float64
-    scaled = (1e-8 if double else 1e-3) * jnp.maximum(1, scale)
-    met = stats.residual <= (scaled if solver.tolerance is None else solver.tolerance)
-    still = stats.change <= (1e-5 if double else 1e-2) * jnp.maximum(1, largest(a))
-    result = jnp.where(met, Result.converged, jnp.where(still, Result.stationary, Result.not_converged))
-    return result.astype(jnp.int32)
+    unrolled = solver.gradients == "unrolled"
+    count = 5 if unrolled and solver.iterations is None else solver.iterations
+    return Settings(type(solver).__name__, count, solver.tolerance, fixed=unrolled)
 
 
 @lru_cache(maxsize=256)
 def solver_kernel(settings: Settings, gradients: str):
     """The kernel of one solver; with implicit gradients it has rules of its own."""
-    its = settings.iterations
+    its = {"Classic": 2}.get(settings.method, settings.iterations or MOST)
 
     def run(sys, con, q, v, tau, f_ext, lam, mu):
-        task = forward_task(sys, con, q, v, tau, f_ext, lam, mu)
-        found = solve(task, settings)
-        return [*_results(found), by_row(task.c)]
+        return list(solve(forward_task(sys, con, q, v, tau, f_ext, lam, mu), settings))
 
     shape = lambda sys, con, *_: [(sys.nv,), (con.rows,), (its,), (), (), ()]  # noqa: E731
     made = kernel(shape)(run)
@@ -247,16 +206,12 @@ def solver_kernel(settings: Settings, gradients: str):
     return made
 
 
-def _results(found: Found):
-    return [found.a, found.lam, found.history, found.change, found.iterations]
-
-
 def forward_task(sys: System, con: Constraints, q, v, tau, f_ext, lam, mu) -> Task:
     """Forces on the links at a = 0 (gravity, velocity products, external) and the rows there."""
     moving = motion(sys, q, v)
     x = constraint_rows(sys, con, q, v, moving)
     p, p0 = link_forces(sys, q, moving, f_ext)
-    return Task(sys, con, q, moving, x, p, p0, tau, x.target - x.gamma, lam, x.weight * mu)
+    return Task(sys, con, q, moving, x, p, p0, tau, x.target - x.gamma, lam, *_penalty(x, mu, tau))
 
 
 def link_forces(sys: System, q, moving: Moving, f_ext):
@@ -278,7 +233,13 @@ def linear_task(sys: System, con: Constraints, q, f, c, mu) -> Task:
     still = jnp.zeros_like(f)
     moving = motion(sys, q, still)
     x = constraint_rows(sys, con, q, still, moving)
-    return Task(sys, con, q, moving, x, None, None, f, c, jnp.zeros_like(c), x.weight * mu)
+    return Task(sys, con, q, moving, x, None, None, f, c, jnp.zeros_like(c), *_penalty(x, mu, f))
+
+
+def _penalty(x: Rows, mu, like):
+    """Penalties (None: the method's own) and weights of the rows, (m, B)."""
+    weight = jnp.broadcast_to(x.weight, x.weight.shape[:-1] + like.shape[-1:])
+    return None if mu is None else weight * mu, weight
 
 
 # --- derivatives of the solution -----------------------------------------------------------------------
@@ -291,25 +252,13 @@ def residuals(sys: System, con: Constraints, q, v, tau, f_ext, a, lam):
     p, p0 = link_forces(sys, q, moving, f_ext)
     f, f0, joints = forces_of_rows(sys, con, x, lam)
     tau = tau if joints is None else tau + joints
-    task = Task(sys, con, q, moving, x, p - f, p0 - f0, tau - sys.armature * a, None, None, None)
+    task = Task(sys, con, q, moving, x, p - f, p0 - f0, tau - sys.armature * a, None, None, None, None)
     return [-joint_forces(task), x.gamma - x.target]
-
-
-def forces_of_rows(sys: System, con: Constraints, x: Rows, lam):
-    """Jᵀ lam as wrenches on links and roots, and as forces on joints (None if no row acts there)."""
-    t, nodes = sys.topology, nodes_of(sys.topology)
-    table = table_of(t, con.entries)
-    N = nodes.size
-    f = summed_wrenches(x, lam, table.slot_a, table.slot_b, N, N + nodes.nroots)
-    joints = None
-    if len(table.joint_rows):
-        joints = sum_by_row(x.kappa * rows(lam, table.joint_rows), table.joint_dofs, t.nv)
-    return kin.take(f, slice(0, N)), kin.take(f, slice(N, None)), joints
 
 
 def implicit_rules(settings: Settings):
     """Tangent and adjoint: the same linear problem with another right-hand side, by the same solver."""
-    fixed = Settings(settings.method, max(settings.iterations, 3), None)
+    fixed = Settings(settings.method, max(settings.iterations or 5, 3), fixed=True)
 
     def at_solution(program, leaves, out):
         n = max(x.shape[-1] for x in [*leaves, *out])
@@ -323,7 +272,7 @@ def implicit_rules(settings: Settings):
         return run
 
     def linear(program, leaves, f, c) -> Found:
-        sys, con, q, *_, mu = jax.tree.unflatten(program.treedef, leaves)
+        sys, con, q, _, _, _, _, mu = jax.tree.unflatten(program.treedef, leaves)
         n = max([f.shape[-1], c.shape[-1], *(x.shape[-1] for x in leaves)])
         wide = lambda x: jnp.broadcast_to(x, x.shape[:-1] + (n,))  # noqa: E731
         q, f, c, mu = jax.tree.map(wide, (q, f, c, mu))

@@ -1,0 +1,82 @@
+"""Default penalties: as stiff as the arithmetic bears, row by row, and in proportion to the weights if it can be.
+
+A row sees a mobility d, the acceleration that a unit force along it causes. Its penalty R matters only as
+kappa = R d: an iteration leaves 1/(1 + kappa) of the error along it, and rounds off some kappa eps. So kappa is the
+same for kilograms and grams, metres and radians. Equal kappa would share the force of rows that repeat each
+other by mobility; R proportional to the weights shares it by weight, which is what users expect. So R follows
+the weights within two decades of kappa.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxrbd.constraints.lanes import Acting
+from jaxrbd.constraints.plan import Plan
+from jaxrbd.constraints.rows import sum_by_row
+from jaxrbd.constraints.supporting import Problem
+from jaxrbd.tree import kinematics as kin
+from jaxrbd.tree.aba import solve_ldl
+from jaxrbd.tree.spatial import Force
+
+KAPPA = {"float64": 1e8, "float32": 1e4}
+WINDOW = 1e-2
+
+
+def penalties(mobility, weight):
+    """R, (m, B), from the mobilities and weights of the rows."""
+    most = KAPPA[mobility.dtype.name] / mobility
+    scale = jnp.min(most / weight, 0)
+    return jax.lax.stop_gradient(jnp.clip(scale * weight, WINDOW * most, most))
+
+
+def of_moving_rows(mobility, natural):
+    """Mobilities where those of rows that nothing moves, rounding against their `natural` size, are that size.
+
+    A plane mechanism, say, has rows out of its plane.
+    """
+    rounding = (1e3 * jnp.finfo(mobility.dtype).eps) ** 2
+    return jnp.where(mobility > rounding * natural, mobility, jnp.where(natural > 0, natural, 1))
+
+
+def local_mobility(plan: Plan, table, prob: Problem, x: Acting):
+    """K H^-1 Kᵀ of every row at its links, (m, B): what it would see if they were cut off from their parents.
+
+    More than the true J M^-1 Jᵀ, and what articulated inertias that carry K R Kᵀ have to be compared with.
+    """
+    d = _at_bodies(prob, plan.position_a, x.KA)
+    if (plan.position_b != plan.support.size).any():
+        away = jnp.asarray(plan.position_b != plan.support.size, d.dtype)[:, None]
+        d = d + away * _at_bodies(prob, plan.position_b, x.KB)
+    if len(table.joint_rows):
+        inertia = _joint_inertias(plan, prob)
+        d = d + sum_by_row(x.kappa**2 / inertia, table.joint_rows, table.m)
+    return d
+
+
+def _at_bodies(prob: Problem, position, K: Force):
+    H = kin.take(prob.H, position)
+    A, B, C = H.A.full(), H.B, H.C.full()
+    M = [[*A[i], *B[i]] for i in range(3)] + [[*(B[k][i] for k in range(3)), *C[i]] for i in range(3)]
+    six = [*K.ang, *K.lin]
+    tiny = jnp.finfo(six[0].dtype).tiny ** 0.5
+    floor = 1e-6 * sum(M[k][k] for k in range(6)) + tiny
+    for k in range(6):
+        M[k][k] = M[k][k] + floor
+    return sum(a * b for a, b in zip(six, solve_ldl(M, six)))
+
+
+def _joint_inertias(plan: Plan, prob: Problem):
+    """What a single freedom of the joint entries moves, (ne, B)."""
+    NS = plan.support.size
+    found = []
+    at_roots = prob.H
+    six = jnp.stack([at_roots.A.xx, at_roots.A.yy, at_roots.A.zz, at_roots.C.xx, at_roots.C.yy, at_roots.C.zz], 1)
+    six = six[NS:] + prob.armature0
+    own = None
+    if NS:
+        own = prob.S.dot(kin.take(prob.H, slice(0, NS)) @ prob.S) + prob.armature
+    for position, column in zip(plan.dof_position, plan.dof_column):
+        found.append(own[position] if column < 0 else six[position - NS, column])
+    return jnp.maximum(jnp.stack(found), jnp.finfo(six.dtype).tiny ** 0.5)
