@@ -9,9 +9,9 @@ import argparse
 import os
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from jaxrbd import __version__
 from jaxrbd.errors import RbdError
 
 FILE_HELP = "URDF or MJCF file, or a model of the zoo such as zoo:humanoid or zoo:chain:50"
@@ -55,7 +55,7 @@ def _fail(message: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser("jaxrbd", description="Rigid-body dynamics in JAX.")
-    parser.add_argument("--version", action="version", version=f"jaxrbd {_version()}")
+    parser.add_argument("--version", action="version", version=f"jaxrbd {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     info = commands.add_parser("info", help="list the joints, bodies and limits of a model")
@@ -154,13 +154,6 @@ def _positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{value} is not a positive number")
     return value
-
-
-def _version() -> str:
-    try:
-        return version("jaxrbd")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 if __name__ == "__main__":

@@ -178,8 +178,8 @@ def test_unknown_reference_frame(sys, name):
     """The message lists the three that exist."""
     q, v = rbd.neutral(sys), jnp.zeros(sys.nv)
     with pytest.raises(ArgumentError) as caught:
-        FRAMES[name](sys, q, v, "hand", "local")
-    for word in ("local", "body", "world", "world_aligned"):
+        FRAMES[name](sys, q, v, "hand", "locl")
+    for word in ("locl", "local", "body", "world", "world_aligned"):
         assert word in str(caught.value)
 
 

@@ -26,7 +26,7 @@ from jaxrbd.tree.sweep import rows
 
 def inertial_parameters(sys: System):
     """π, (10 nb,): (m, hx, hy, hz, Ixx, Ixy, Ixz, Iyy, Iyz, Izz) of every moving body."""
-    return _parameters(sys)
+    return _parameters(check_system(sys, "inertial_parameters"))
 
 
 def joint_torque_regressor(sys: System, q, v, a):
