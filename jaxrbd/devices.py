@@ -86,21 +86,26 @@ def connect_hosts(address=None, processes=None, process=None, timeout: float = 1
     and once connected, jaxlib ends a process that misses another one instead of raising an error.
     """
     if _started() or jax.distributed.is_initialized():
-        raise ArgumentError("connect_hosts: JAX has started. Call connect_hosts once, before any computation.")
+        raise ArgumentError(
+            "connect_hosts: JAX has started. Call connect_hosts once, before any computation."
+        )
     given = (address, processes, process)
     if given == (None, None, None):
         try:
             jax.distributed.initialize(initialization_timeout=math.ceil(timeout))
         except (ValueError, TypeError, RuntimeError) as error:
             remedy = "Pass address, processes and process."
-            raise ArgumentError(f"connect_hosts: no launcher told JAX where it is ({error}) {remedy}") from error
+            raise ArgumentError(
+                f"connect_hosts: no launcher told JAX where it is ({error}) {remedy}"
+            ) from error
         return
     host, _, port = str(address).rpartition(":")
     whole = isinstance(processes, int) and isinstance(process, int) and 0 <= process < processes
     if not whole or not host or not port.isdigit():
         raise ArgumentError(
-            f"connect_hosts: found address {address!r}, process {process!r} of {processes!r}, expected 'host:port' "
-            "and integers 0 <= process < processes. Pass all three, or none under a launcher that knows them."
+            f"connect_hosts: found address {address!r}, process {process!r} of {processes!r}, expected "
+            "'host:port' and integers 0 <= process < processes. Pass all three, or none under a launcher "
+            "that knows them."
         )
     # jaxlib aborts when a process is missing or the port is taken, so call the roll first
     if process == 0:
@@ -118,7 +123,9 @@ def _call_roll(port: int, processes: int, timeout: float) -> None:
     try:
         server = socket.create_server(("", port), family=family, dualstack_ipv6=ipv6)
     except OSError as error:
-        raise RbdError(f"connect_hosts: cannot listen on port {port} ({error}). Choose a free port.") from error
+        raise RbdError(
+            f"connect_hosts: cannot listen on port {port} ({error}). Choose a free port."
+        ) from error
     reports = []
     with server:
         while len(reports) < processes - 1 and (left := end - time.monotonic()) > 0:
@@ -134,8 +141,9 @@ def _call_roll(port: int, processes: int, timeout: float) -> None:
     found = sorted(report for report, _ in reports)
     good = found == sorted(f"{i} of {processes}" for i in range(1, processes))
     wrong = (
-        f"connect_hosts: process 0 expected all of 1 to {processes - 1} of {processes} within {timeout:g} s, found "
-        f"{', '.join(found) or 'none'}. Start each with the same address, its own number, or raise timeout."
+        f"connect_hosts: process 0 expected all of 1 to {processes - 1} of {processes} within {timeout:g} s, "
+        f"found {', '.join(found) or 'none'}. Start each with the same address, its own number, "
+        "or raise timeout."
     )
     for _, peer in reports:
         with contextlib.suppress(OSError), peer:
@@ -163,8 +171,8 @@ def _answer_roll(host: str, port: int, processes: int, process: int, timeout: fl
             cause = str(error)
         time.sleep(0.1)
     raise RbdError(
-        f"connect_hosts: process {process} found no process 0 at {host}:{port} within {timeout:g} s ({cause}). "
-        "Check that process 0 runs, its address and the firewall, or raise timeout."
+        f"connect_hosts: process {process} found no process 0 at {host}:{port} within {timeout:g} s "
+        f"({cause}). Check that process 0 runs, its address and the firewall, or raise timeout."
     )
 
 
@@ -193,7 +201,7 @@ def spread(f, devices=None, *, in_axes=0, pad: bool = True):
     if not (known and any(axis is not None for axis in axes)) or not isinstance(in_axes, (int, tuple, list)):
         raise ArgumentError(
             f"spread: found in_axes {in_axes!r:.200}, expected 0 or a tuple with 0 (batched, at least one), "
-            "None (shared) or a tree of these per argument. Bring a batch axis to the front with jnp.moveaxis."
+            "None (shared) or a tree of these per argument. Bring a batch axis forward with jnp.moveaxis."
         )
 
     def split(args):
@@ -263,7 +271,7 @@ def _where_batched(in_axes, args) -> list[bool]:
             )
         except (ValueError, TypeError) as error:
             raise ArgumentError(
-                f"spread: in_axes of argument {i} does not fit it ({str(error):.200}). Give 0 or None for the "
+                f"spread: in_axes of argument {i} does not fit it ({error!s:.200}). Give 0 or None for the "
                 "whole argument or for parts of it; sys.in_axes for a batched System."
             ) from None
     return found
@@ -295,7 +303,9 @@ def _over_processes(mapped, mesh, home):
 
         def one(x):
             if isinstance(x, jax.core.Tracer):
-                raise ArgumentError("spread: found a tracer, expected arrays after connect_hosts. Put jit into f.")
+                raise ArgumentError(
+                    "spread: found a tracer, expected arrays after connect_hosts. Put jit into f."
+                )
             shape = x.shape if spec == _SHARED else (x.shape[0] * target.size // source.size, *x.shape[1:])
             if x.dtype == jax.dtypes.float0:  # the cotangent of an integer
                 return np.zeros(shape, x.dtype)

@@ -47,8 +47,8 @@ class Solution:
         return self.result == Result.converged
 
     def __repr__(self):
-        names = brief(self.value)
-        return f"Solution({verdict(self.result)}, value={names}{_numbers(self.stats)})"
+        rank = len(getattr(self.result, "shape", ()))
+        return f"Solution({verdict(self.result)}, value={brief(self.value)}{_numbers(self.stats, rank)})"
 
 
 def verdict(result) -> str:
@@ -79,17 +79,17 @@ def _sizes(x) -> str:
     return f"[{', '.join(map(str, x.shape))}]" if x.shape else ""
 
 
-def _numbers(stats) -> str:
-    """Single numbers of the stats, the largest one of a batch; vectors by their sizes."""
+def _numbers(stats, rank: int) -> str:
+    """What is one number per problem, the largest one of a batch of `rank` axes; the rest by its size."""
     if not is_dataclass(stats):
         return "" if stats is None else f", stats={brief(stats)}"
     text = ""
     for f in fields(stats):
         x = getattr(stats, f.name)
         values = _host(x)
-        if values is None or values.ndim > 1 or not values.size:
+        if values is None or values.ndim != rank or not values.size:
             text += f", {f.name}{_sizes(x)}" if hasattr(x, "shape") else f", {f.name}={brief(x)}"
-        elif values.ndim == 1:
+        elif rank:
             text += f", {f.name}<={np.max(values):.3g}"
         else:
             text += f", {f.name}={values:.3g}"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-
 import dataclasses
+import warnings
 
 import jax
 import jax.numpy as jnp

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp

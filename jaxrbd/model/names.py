@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 from jaxrbd.errors import ArgumentError
 
 _SHOWN = 12  # names listed where none is near
+_COMPARED = 2000  # comparing takes microseconds each, and a file may have any number of names
 
 
 def find(names: tuple[str, ...], name: str, kind: str) -> int:
@@ -29,16 +31,16 @@ def hint(name, names: Iterable[str]) -> str:
     """A sentence that offers the names nearest to a wrong one, or lists what there is."""
     near, known = nearest(name, names), list(names)
     if near:
-        return f"Did you mean {' or '.join(map(repr, near))}?"
+        return f"Did you mean {' or '.join(f'{n!r:.60}' for n in near)}?"
     if not known:
         return "There is none."
     more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-    return f"Known: {', '.join(map(str, known[:_SHOWN]))}{more}."
+    return f"Known: {', '.join(f'{n!s:.60}' for n in known[:_SHOWN])}{more}."
 
 
 def nearest(name, names: Iterable[str]) -> list[str]:
     """At most three of `names` that `name` could be a slip for: letters changed, case, or a part left out."""
-    names, wrong = [str(n) for n in names], str(name)
+    names, wrong = [str(n) for n in islice(names, _COMPARED)], str(name)[:100]
     found = difflib.get_close_matches(wrong, names, 3)
     if not found and wrong:
         small = wrong.lower()

@@ -12,7 +12,7 @@ from functools import lru_cache
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.model.system import System, Topology
+from jaxrbd.model.system import System, Topology, check_system
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.batching import kernel
