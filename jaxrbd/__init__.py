@@ -21,7 +21,7 @@ from jaxrbd.constraints import (
     impulse_dynamics,
     project,
 )
-from jaxrbd.devices import configure_cpu, connect, spread
+from jaxrbd.devices import configure_cpu, connect_hosts, spread
 from jaxrbd.errors import ArgumentError, ModelError, ModelWarning, RbdError
 from jaxrbd.forces import actuator_force, passive_force
 from jaxrbd.ik import GaussNewton, inverse_kinematics
@@ -81,3 +81,5 @@ from jaxrbd.tree.regressor import (
     potential_energy_regressor,
 )
 from jaxrbd.tree.rnea import bias_force, gravity_force, inverse_dynamics
+
+__version__ = "0.1.0"

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from jaxrbd import __version__
 from jaxrbd.errors import RbdError
+from jaxrbd.model.names import nearest
 
 FILE_HELP = "URDF or MJCF file, or a model of the zoo such as zoo:humanoid or zoo:chain:50"
 
@@ -23,6 +25,9 @@ class UsageError(Exception):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message):
+        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if choice and (near := nearest(choice[1], re.findall(r"[\w-]+", choice[2]))):
+            message += f". Did you mean {near[0]!r}?"
         raise UsageError(f"{message} (see `{self.prog} --help`)")
 
 
@@ -55,7 +60,7 @@ def _fail(message: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser("jaxrbd", description="Rigid-body dynamics in JAX.")
-    parser.add_argument("--version", action="version", version=f"jaxrbd {_version()}")
+    parser.add_argument("--version", action="version", version=f"jaxrbd {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     info = commands.add_parser("info", help="list the joints, bodies and limits of a model")
@@ -84,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     simulate.add_argument(
         "--plot", type=Path, metavar="FILE.png", help="draw coordinates and energy over time"
     )
+    simulate.add_argument("--yes", action="store_true", help="write files above 100 MB without asking")
     simulate.set_defaults(run=_simulate)
 
     demo = commands.add_parser("demo", help="simulate, optimise and check a robot arm, and draw it")
@@ -154,13 +160,6 @@ def _positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{value} is not a positive number")
     return value
-
-
-def _version() -> str:
-    try:
-        return version("jaxrbd")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 if __name__ == "__main__":

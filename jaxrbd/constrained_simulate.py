@@ -21,9 +21,8 @@ from jaxrbd.constraints import (
 from jaxrbd.constraints.data import as_constraints
 from jaxrbd.constraints.solvers import Proximal, Soft
 from jaxrbd.model.system import System, pytree
-from jaxrbd.simulate import State, body_forces, check_integrator, joint_forces, roll
+from jaxrbd.simulate import State, body_forces, check_integrator, joint_forces, read_state, roll
 from jaxrbd.solution import Solution, largest
-from jaxrbd.tree.arguments import arguments
 
 FROM_DRIFT = Projection(iterations=2)  # what one step leaves shrinks quadratically
 
@@ -55,7 +54,7 @@ def constrained_step(
     `result` is `converged` if every stage and the projection were.
     """
     con = as_constraints(constraints)
-    q, v = arguments(sys, q=state.q, v=state.v)
+    q, v = read_state(sys, state)
     stages: list[Solution] = []
 
     def acceleration(sys, q, v):

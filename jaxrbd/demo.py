@@ -191,7 +191,11 @@ def draw_reach(ax, reach: dict) -> None:
         ax.plot(*path[:, -1].T, ":", color=colour, lw=1.8)
         ax.plot([], [], "-", color=colour, lw=5, label=f"{name} the descent")
     ax.plot(*TARGET[:, None], "*", color=COLOURS[6], ms=17, label="target", zorder=10)
-    ax.set(xlim=(-0.2, 0.7), ylim=(-0.6, 0.3), zlim=(0, 0.9), box_aspect=(1, 1, 1))
+    ax.set(xlim=(-0.2, 0.7), ylim=(-0.6, 0.3), zlim=(0, 0.9))
+    # few ticks, away from the corners where two axes meet, and room for the labels beside the box
+    ax.set(xticks=(0, 0.2, 0.4, 0.6), yticks=(-0.4, -0.2, 0, 0.2), zticks=(0, 0.2, 0.4, 0.6, 0.8))
+    ax.tick_params(labelsize=8)
+    ax.set_box_aspect((1, 1, 1), zoom=0.88)
     ax.set(xlabel="x [m]", ylabel="y [m]", zlabel="z [m]")
     ax.view_init(elev=22, azim=-50)
     ax.set_title("torques found by gradient descent")

@@ -74,7 +74,7 @@ def configure_cpu(devices: int | None = None, fusion: bool = True) -> int:
     return count
 
 
-def connect(address=None, processes=None, process=None, timeout: float = 120.0) -> None:
+def connect_hosts(address=None, processes=None, process=None, timeout: float = 120.0) -> None:
     """Join the processes of a program that runs on several hosts; call it before JAX computes anything.
 
     Every process runs the same program and passes the same `address` ("host:port" of process 0, any free
@@ -86,21 +86,26 @@ def connect(address=None, processes=None, process=None, timeout: float = 120.0) 
     and once connected, jaxlib ends a process that misses another one instead of raising an error.
     """
     if _started() or jax.distributed.is_initialized():
-        raise ArgumentError("connect: JAX has started. Call connect once, before any computation.")
+        raise ArgumentError(
+            "connect_hosts: JAX has started. Call connect_hosts once, before any computation."
+        )
     given = (address, processes, process)
     if given == (None, None, None):
         try:
             jax.distributed.initialize(initialization_timeout=math.ceil(timeout))
         except (ValueError, TypeError, RuntimeError) as error:
             remedy = "Pass address, processes and process."
-            raise ArgumentError(f"connect: no launcher told JAX where it is ({error}) {remedy}") from error
+            raise ArgumentError(
+                f"connect_hosts: no launcher told JAX where it is ({error}) {remedy}"
+            ) from error
         return
     host, _, port = str(address).rpartition(":")
     whole = isinstance(processes, int) and isinstance(process, int) and 0 <= process < processes
     if not whole or not host or not port.isdigit():
         raise ArgumentError(
-            f"connect: found address {address!r}, process {process!r} of {processes!r}, expected 'host:port' "
-            "and integers 0 <= process < processes. Pass all three, or none under a launcher that knows them."
+            f"connect_hosts: found address {address!r}, process {process!r} of {processes!r}, expected "
+            "'host:port' and integers 0 <= process < processes. Pass all three, or none under a launcher "
+            "that knows them."
         )
     # jaxlib aborts when a process is missing or the port is taken, so call the roll first
     if process == 0:
@@ -118,7 +123,9 @@ def _call_roll(port: int, processes: int, timeout: float) -> None:
     try:
         server = socket.create_server(("", port), family=family, dualstack_ipv6=ipv6)
     except OSError as error:
-        raise RbdError(f"connect: cannot listen on port {port} ({error}). Choose a free port.") from error
+        raise RbdError(
+            f"connect_hosts: cannot listen on port {port} ({error}). Choose a free port."
+        ) from error
     reports = []
     with server:
         while len(reports) < processes - 1 and (left := end - time.monotonic()) > 0:
@@ -134,8 +141,9 @@ def _call_roll(port: int, processes: int, timeout: float) -> None:
     found = sorted(report for report, _ in reports)
     good = found == sorted(f"{i} of {processes}" for i in range(1, processes))
     wrong = (
-        f"connect: process 0 expected all of 1 to {processes - 1} of {processes} within {timeout:g} s, found "
-        f"{', '.join(found) or 'none'}. Start each with the same address, its own number, or raise timeout."
+        f"connect_hosts: process 0 expected all of 1 to {processes - 1} of {processes} within {timeout:g} s, "
+        f"found {', '.join(found) or 'none'}. Start each with the same address, its own number, "
+        "or raise timeout."
     )
     for _, peer in reports:
         with contextlib.suppress(OSError), peer:
@@ -163,19 +171,20 @@ def _answer_roll(host: str, port: int, processes: int, process: int, timeout: fl
             cause = str(error)
         time.sleep(0.1)
     raise RbdError(
-        f"connect: process {process} found no process 0 at {host}:{port} within {timeout:g} s ({cause}). "
-        "Check that process 0 runs, its address and the firewall, or raise timeout."
+        f"connect_hosts: process {process} found no process 0 at {host}:{port} within {timeout:g} s "
+        f"({cause}). Check that process 0 runs, its address and the firewall, or raise timeout."
     )
 
 
 def spread(f, devices=None, *, in_axes=0, pad: bool = True):
     """Vectorise f over the leading axis of its arguments and share the batch among all devices.
 
-    spread(f)(*args) equals jax.jit(jax.vmap(f))(*args). `in_axes` is 0, or a tuple with 0 (batched) or
-    None (shared by the batch, such as a System) per argument. A batch that does not divide evenly is
-    padded with its last state; with pad=False it is an error. `jax.grad` works through it.
+    spread(f)(*args) equals jax.jit(jax.vmap(f, in_axes))(*args). `in_axes` is 0, or a tuple with 0 (batched)
+    or None (shared by the batch, such as a System) per argument; or, as in vmap, a tree of those in place of
+    an argument: `many.in_axes` for a System with some leaves batched. A batch that does not divide evenly
+    is padded with its last state; with pad=False it is an error. `jax.grad` works through it.
 
-    After `connect` each process passes its own part of the batch and gets the results of that part. All
+    After `connect_hosts` each process passes its own part of the batch and gets the results of that part. All
     make the same calls, outside jit, with equally many states per device and the same shared arguments.
     The gradient for a shared argument is that of the sum of all processes' losses, in every process.
     """
@@ -187,25 +196,28 @@ def spread(f, devices=None, *, in_axes=0, pad: bool = True):
             f"spread: found devices of processes {sorted(owners)}, expected those of this process or of all. "
             "Pass jax.local_devices() or jax.devices()."
         )
-    if in_axes != 0 and (not isinstance(in_axes, tuple) or 0 not in in_axes or {*in_axes} - {0, None}):
+    axes = jax.tree.leaves(in_axes, is_leaf=_is_none)
+    known = all(axis is None or (np.ndim(axis) == 0 and axis == 0) for axis in axes)
+    if not (known and any(axis is not None for axis in axes)) or not isinstance(in_axes, (int, tuple, list)):
         raise ArgumentError(
-            f"spread: found in_axes {in_axes!r}, expected 0 or a tuple with 0 (batched, at least one) or "
-            "None (shared) per argument. Bring a batch axis to the front with jnp.moveaxis."
+            f"spread: found in_axes {in_axes!r:.200}, expected 0 or a tuple with 0 (batched, at least one), "
+            "None (shared) or a tree of these per argument. Bring a batch axis forward with jnp.moveaxis."
         )
 
     def split(args):
-        """Shared and batched arguments, each under its number."""
-        if not args or (in_axes and len(args) != len(in_axes)):
-            expected = f"{len(in_axes)} as in in_axes" if in_axes else "some"
+        """The arguments twice: with None for every batched leaf, and with None for every shared one."""
+        if not args or (not isinstance(in_axes, int) and len(args) != len(in_axes)):
+            expected = "some" if isinstance(in_axes, int) else f"{len(in_axes)} as in in_axes"
             raise ArgumentError(
                 f"spread: found {len(args)} arguments, expected {expected}. Pass them in order."
             )
-        shared = {i: arg for i, arg in enumerate(args) if in_axes and in_axes[i] is None}
-        return shared, {i: arg for i, arg in enumerate(args) if i not in shared}
+        batched = _where_batched(in_axes, args)
+        leaves, tree = jax.tree.flatten(args)
+        parts = ([x if part == b else None for x, b in zip(leaves, batched)] for part in (False, True))
+        return tuple(tree.unflatten(part) for part in parts)
 
     def join(shared, batched):
-        args = shared | batched
-        return [args[i] for i in range(len(args))]
+        return jax.tree.map(lambda x, y: y if x is None else x, shared, batched, is_leaf=_is_none)
 
     mesh, home = Mesh(devices, ("batch",)), Mesh(local, ("batch",))
     mapped = jax.shard_map(
@@ -241,13 +253,37 @@ def spread(f, devices=None, *, in_axes=0, pad: bool = True):
     return run
 
 
+def _is_none(x) -> bool:
+    return x is None
+
+
+def _where_batched(in_axes, args) -> list[bool]:
+    """For every leaf of the arguments whether it is batched; `in_axes` is a prefix of their tree."""
+    found: list[bool] = []
+    axes = [in_axes] * len(args) if isinstance(in_axes, int) else in_axes
+    for i, (axis, arg) in enumerate(zip(axes, args)):
+        try:
+            jax.tree.map(
+                lambda a, part: found.extend([a is not None] * len(jax.tree.leaves(part))),
+                axis,
+                arg,
+                is_leaf=_is_none,
+            )
+        except (ValueError, TypeError) as error:
+            raise ArgumentError(
+                f"spread: in_axes of argument {i} does not fit it ({error!s:.200}). Give 0 or None for the "
+                "whole argument or for parts of it; sys.in_axes for a batched System."
+            ) from None
+    return found
+
+
 def _place(tree, mesh, spec):
     return jax.device_put(tree, NamedSharding(mesh, spec) if mesh.size > 1 else mesh.devices.item())
 
 
-def _batch_size(batched: dict) -> int:
-    """The common length of the leading axes of the batched arguments."""
-    shapes = {(i, np.shape(x)[:1]) for i, arg in batched.items() for x in jax.tree.leaves(arg)}
+def _batch_size(batched: tuple) -> int:
+    """The common length of the leading axes of the batched leaves."""
+    shapes = {(i, np.shape(x)[:1]) for i, arg in enumerate(batched) for x in jax.tree.leaves(arg)}
     sizes = {shape for _, shape in shapes}
     if len(sizes) != 1 or () in sizes or (0,) in sizes:
         found = ", ".join(f"{n[0] if n else 'a scalar'} (argument {i})" for i, n in sorted(shapes))
@@ -267,7 +303,9 @@ def _over_processes(mapped, mesh, home):
 
         def one(x):
             if isinstance(x, jax.core.Tracer):
-                raise ArgumentError("spread: found a tracer, expected arrays after connect. Put jit into f.")
+                raise ArgumentError(
+                    "spread: found a tracer, expected arrays after connect_hosts. Put jit into f."
+                )
             shape = x.shape if spec == _SHARED else (x.shape[0] * target.size // source.size, *x.shape[1:])
             if x.dtype == jax.dtypes.float0:  # the cotangent of an integer
                 return np.zeros(shape, x.dtype)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.errors import ArgumentError
+from jaxrbd.model.names import hint
 from jaxrbd.model.system import System
 from jaxrbd.solution import largest
 from jaxrbd.tree.arguments import array, frame_index
@@ -53,8 +54,9 @@ def _is_rotation(R: np.ndarray) -> bool:
 def read_weights(sys: System, weights, tasks):
     unknown = set(weights) - {name for name, _ in tasks}
     if unknown:
+        near = hint(sorted(unknown)[0], [name for name, _ in tasks])
         raise ArgumentError(
-            f"inverse_kinematics: weights name {sorted(unknown)}, which have no target. Remove them."
+            f"inverse_kinematics: weights name {sorted(unknown)}, which have no target. Remove them. {near}"
         )
     result = []
     for name, kind in tasks:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.errors import ArgumentError
-from jaxrbd.model.system import System, find
+from jaxrbd.model.system import System, check_system, find
 from jaxrbd.tree.sweep import put_rows
 
 
@@ -122,7 +122,7 @@ def with_log_cholesky(sys: System, theta, links=None) -> System:
 
 
 def _link_indices(sys: System, links) -> np.ndarray:
-    t = sys.topology
+    t = check_system(sys, "log_cholesky").topology
     names = sys.frame_names[: t.link_count]
     if links is not None:
         return np.array([find(names, name, "link") for name in links], int)

@@ -28,13 +28,24 @@ class State:
         return State(q, jnp.zeros(sys.nv, sys.dtype))
 
 
+def read_state(sys: System, state):
+    """(q, v) of a State, checked."""
+    if not (hasattr(state, "q") and hasattr(state, "v")):
+        raise ArgumentError(
+            f"state is a {type(state).__name__}, expected a State. Write rbd.State(q, v), or "
+            "rbd.State.at_rest(sys) for the neutral configuration at rest."
+        )
+    return arguments(sys, q=state.q, v=state.v)
+
+
 def step(sys: System, state: State, u=None, integrator=None, f_ext=None) -> State:
     """One time step. `u`: controls (nu,) if the model has actuators, or joint forces (nv,); None for none.
 
+    `integrator` has the length of the step; by default it is SemiImplicitEuler(dt=1e-3), a millisecond.
     Springs, damping, dry friction and limits of the model act as well (`passive_force`). `f_ext`: forces on
     bodies (nb, 6), or a function (sys, q, v) that gives them, such as `ground_springs`.
     """
-    q, v = arguments(sys, q=state.q, v=state.v)
+    q, v = read_state(sys, state)
 
     def acceleration(sys, q, v):
         return forward_dynamics(sys, q, v, joint_forces(sys, q, v, u), body_forces(sys, q, v, f_ext))
@@ -65,6 +76,7 @@ def rollout(
 ) -> State:
     """States after each step, stacked: leaves (T, ...). The initial state is not repeated.
 
+    `integrator`: SemiImplicitEuler(dt=1e-3) unless given, so that T steps are T milliseconds.
     `controls`: (T, nu) or (T, nv), or None together with `steps`; or a function (q, v, t) -> u with `steps`.
     `checkpoint` matters for reverse mode only: a number of steps per segment, or "sqrt" for √T. Within a
     segment everything is computed again from the state at its start, so what is kept for the backward
@@ -108,7 +120,7 @@ def roll(sys: System, advance, state: State, controls, dt, steps: int | None, ch
     def once(s, x):
         return advance(s, control(s, x))
 
-    start = State(*arguments(sys, q=state.q, v=state.v))
+    start = State(*read_state(sys, state))
     return _scan_in_segments(once, start, xs, _segment(checkpoint, xs.shape[0]))
 
 
@@ -147,7 +159,7 @@ def linearize(sys: System, state: State, u=None, integrator=None, f_ext=None):
     A is (2 nv, 2 nv) and B (2 nv, nu) for actuator controls or (2 nv, nv) for joint forces. A change dq
     means integrate(q, dq), and the new state's change is measured by `difference`. vmap it for batches.
     """
-    q, v = arguments(sys, q=state.q, v=state.v)
+    q, v = read_state(sys, state)
     if u is None:
         u = jnp.zeros(sys.nv, sys.dtype)
     u = jnp.asarray(u, sys.dtype)
@@ -165,6 +177,11 @@ def check_integrator(integrator):
     """The integrator, or the default one."""
     if integrator is None:
         return SemiImplicitEuler(dt=1e-3)
+    if isinstance(integrator, type):
+        raise ArgumentError(
+            f"integrator is the class {integrator.__name__}, expected an object with a time step. "
+            f"Write {integrator.__name__}(dt=1e-3)."
+        )
     if not hasattr(integrator, "step"):
         raise ArgumentError(
             f"integrator is {integrator!r}, expected an integrator object such as SemiImplicitEuler(dt=1e-3)."

@@ -178,8 +178,8 @@ def test_unknown_reference_frame(sys, name):
     """The message lists the three that exist."""
     q, v = rbd.neutral(sys), jnp.zeros(sys.nv)
     with pytest.raises(ArgumentError) as caught:
-        FRAMES[name](sys, q, v, "hand", "local")
-    for word in ("local", "body", "world", "world_aligned"):
+        FRAMES[name](sys, q, v, "hand", "locl")
+    for word in ("locl", "local", "body", "world", "world_aligned"):
         assert word in str(caught.value)
 
 
@@ -230,3 +230,38 @@ def test_check_shapes(sys):
         rbd.check(sys, jnp.zeros(sys.nq + 1))
     with pytest.raises(ArgumentError, match="v.*11.*expected.*10"):
         rbd.check(sys, rbd.neutral(sys), jnp.zeros(sys.nv + 1))
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_local_means_body(sys, name):
+    q, v = rbd.random_configuration(sys, jax.random.key(1)), jnp.arange(1.0, sys.nv + 1)
+    make = jax.jit(lambda q, v: [FRAMES[name](sys, q, v, "hand", frame) for frame in ("body", "local")])
+    np.testing.assert_array_equal(*make(q, v))
+
+
+def test_check_names_the_joint_of_a_nan(sys):
+    q, v = np.tile(rbd.neutral(sys), (4, 1)), np.zeros((4, sys.nv))
+    q[2, sys.q_index("wrist").start + 1] = np.nan
+    with pytest.raises(ArgumentError, match=re.escape("q[2, 9] of joint 'wrist' is nan, expected finite")):
+        rbd.check(sys, q, v)
+    v[3, sys.v_index("elbow").start] = np.inf
+    with pytest.raises(ArgumentError, match=re.escape("v[3, 6] of joint 'elbow' is inf, expected finite")):
+        rbd.check(sys, np.asarray(rbd.neutral(sys)), v)
+
+
+def test_check_looks_at_limits():
+    arm = rbd.zoo.arm7()
+    top = float(arm.upper[1])
+    q = np.tile(arm.q0, (3, 1))
+    rbd.check(arm, q, np.zeros((3, arm.nv)))
+    q[:, 1] = top
+    rbd.check(arm, q)
+    q[2, 1] = top + 0.1
+    with pytest.raises(ArgumentError, match=rf"q\[2, 1\] of joint 'joint2' is {top + 0.1:.6g}, expected"):
+        rbd.check(arm, q)
+    rbd.check(arm, q, limits=False)
+    with pytest.raises(ArgumentError, match=r"v\[4\] of joint 'joint5' is -9, expected .*velocity_limit"):
+        rbd.check(arm, arm.q0, np.array([0, 0, 0, 0, -9.0, 0, 0]))
+    dog = rbd.zoo.quadruped()
+    with pytest.raises(ArgumentError, match="of joint 'FL_calf' is 0, expected -2.72 to -0.84"):
+        rbd.check(dog, rbd.neutral(dog))

@@ -5,11 +5,16 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import jaxrbd as rbd
 from jaxrbd import cli
+from jaxrbd.commands import simulate
+from jaxrbd.commands.models import open_model
 from jaxrbd.commands.progress import Progress
 
 PENDULUM = """<robot name="pendulum">
@@ -77,6 +82,9 @@ MISTAKES = {
     "missing file": (["info", "nowhere.urdf"], "nowhere.urdf: the file does not exist"),
     "folder": (["info", "."], "is a folder"),
     "unknown zoo model": (["info", "zoo:spot"], "no model 'spot'"),
+    "near zoo model": (["info", "zoo:humanid"], "Did you mean 'humanoid'?"),
+    "zoo model without zoo:": (["info", "humanoid"], "Did you mean zoo:humanoid?"),
+    "near command": (["simulat", "zoo:arm7"], "Did you mean 'simulate'?"),
     "zoo size": (["info", "zoo:chain:many"], "not whole numbers"),
     "no command": ([], "COMMAND"),
     "unknown command": (["fly"], "invalid choice"),
@@ -146,6 +154,40 @@ def test_simulate_is_reproducible_and_splits_into_chunks_alike(tmp_path):
         runs.append(np.load(path)["q"])
     np.testing.assert_allclose(runs[0][:, ::7], runs[1], rtol=1e-6)
     assert not np.allclose(runs[0], runs[2])
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("reply", ["y\n", "\n"])
+def test_large_files_are_announced(terminal, reply, monkeypatch, capsys):
+    """1.23 GB is written on demand only: asked for at a terminal, else by --yes."""
+    arm = rbd.zoo.arm7(dtype="float32")
+    question = io.StringIO(reply)
+    question.isatty = lambda: terminal
+    monkeypatch.setattr("sys.stdin", question)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    args = SimpleNamespace(save=Path("fall.npz"), batch=4096, steps=1000, every=1, yes=False)
+    size = (args.steps + 1) * (args.batch * 14 * 4 + 8)
+    assert simulate.trajectory_bytes(arm, 4096, 1000, 1) == size
+    if terminal and reply == "y\n":
+        simulate.announce(args, arm)
+    else:
+        with pytest.raises(rbd.ArgumentError, match="fall.npz .*Pass --yes .*--every 3"):
+            simulate.announce(args, arm)
+    assert ("fall.npz will take 230 MB. Go on?" in capsys.readouterr().err) == terminal
+    args.yes = True
+    simulate.announce(args, arm)
+    assert "fall.npz will take 230 MB" in capsys.readouterr().err
+    args.every, args.yes = 3, False
+    simulate.announce(args, arm)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_command_in_the_readme_writes_a_small_file():
+    text = (Path(__file__).parent.parent / "README.md").read_text()
+    command = next(line for line in text.splitlines() if line.startswith("jaxrbd simulate"))
+    args = cli._parser().parse_args(command.split()[1:])
+    model, _ = open_model(args.file)
+    assert simulate.trajectory_bytes(model, args.batch, args.steps, args.every) < simulate.LARGE
 
 
 def test_demo_lowers_the_cost_and_draws(tmp_path):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import jaxrbd as rbd
-from jaxrbd.devices import connect
+from jaxrbd.devices import connect_hosts
 
 BATCH = 8
 SHARED_MASS = (None, 0, 0, 0)
@@ -175,7 +175,7 @@ def check_devices(count, reference):
 def check_processes(address, process, reference):
     process = int(process)
     rbd.configure_cpu(2)
-    connect(address, 2, process, timeout=60)
+    connect_hosts(address, 2, process, timeout=60)
     assert jax.process_count() == 2 and jax.device_count() == 4
     first = process * BATCH // 2
     rows = slice(first, first + BATCH // 2)
@@ -196,8 +196,8 @@ def check_processes(address, process, reference):
     others = [d for d in jax.devices() if d.process_index != process]
     with pytest.raises(rbd.ArgumentError, match=re.escape("Pass jax.local_devices()")):
         rbd.spread(jnp.sin, others)
-    with pytest.raises(rbd.ArgumentError, match="Call connect once"):
-        connect(address, 2, process)
+    with pytest.raises(rbd.ArgumentError, match="Call connect_hosts once"):
+        connect_hosts(address, 2, process)
 
 
 def check_failures():
@@ -206,26 +206,26 @@ def check_failures():
     wrong = [("127.0.0.1", 2, 0), (address, 2, 2), (address, 2, -1), (address, 2, None), (address, "2", "0")]
     for args in [*wrong, (None, 2, 0), ("host:", 2, 0)]:
         with pytest.raises(rbd.ArgumentError, match="expected 'host:port'"):
-            connect(*args)
+            connect_hosts(*args)
     with pytest.raises(rbd.RbdError, match="process 1 found no process 0 at 127.0.0.1.*refused.*Check"):
-        connect(address, 2, 1, timeout=0.5)
+        connect_hosts(address, 2, 1, timeout=0.5)
     with pytest.raises(rbd.RbdError, match="process 1 found no process 0 at nowhere.invalid"):
-        connect("nowhere.invalid:1", 2, 1, timeout=0.5)
+        connect_hosts("nowhere.invalid:1", 2, 1, timeout=0.5)
 
     stranger = threading.Timer(0.2, lambda: socket.create_connection(("127.0.0.1", port)).close())
     stranger.start()
     with pytest.raises(rbd.RbdError, match="expected all of 1 to 2 of 3 .*found none"):
-        connect(address, 3, 0, timeout=0.5)
+        connect_hosts(address, 3, 0, timeout=0.5)
     stranger.join()
 
     with socket.create_server(("", port)), pytest.raises(rbd.RbdError, match="Choose a free port"):
-        connect(address, 2, 0, timeout=0.5)
+        connect_hosts(address, 2, 0, timeout=0.5)
 
     errors = []
 
     def disagree(processes, process):
         try:
-            connect(address, processes, process, timeout=5)
+            connect_hosts(address, processes, process, timeout=5)
         except rbd.RbdError as error:
             errors.append(str(error))
 
@@ -238,7 +238,7 @@ def check_failures():
 
     jax.devices()
     with pytest.raises(rbd.ArgumentError, match="JAX has started"):
-        connect(address, 2, 0)
+        connect_hosts(address, 2, 0)
 
 
 if __name__ == "__main__":

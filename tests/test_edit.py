@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 
 import jax
@@ -48,7 +49,7 @@ def assert_close(a, b, tolerance=1e-12):
 
 
 def assert_same_leaves(a, b, but=()):
-    for key in vars(a):
+    for key in (f.name for f in dataclasses.fields(a)):
         if key != "topology" and key not in but:
             np.testing.assert_allclose(getattr(a, key), getattr(b, key), rtol=1e-12, atol=1e-13, err_msg=key)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -231,7 +232,7 @@ def test_every_model_parameter_matches_differences(mixed):
         )
         slope = float(jnp.sum(getattr(gradient, leaf) * direction))
         assert slope == pytest.approx(float(expected), rel=1e-5), leaf
-        only = jax.tree.map(jnp.zeros_like, sys).replace(**{leaf: direction})
+        only = dataclasses.replace(jax.tree.map(jnp.zeros_like, sys), **{leaf: direction})
         assert float(tangent(only)) == pytest.approx(slope, rel=1e-9), leaf
 
 

@@ -154,3 +154,12 @@ def test_unknown_model_and_sizes():
         zoo.describe("spot")
     with pytest.raises(ArgumentError, match="positive"):
         zoo.describe("chain", 0)
+
+
+def test_names_of_the_humanoid_are_symmetric():
+    """What lies in the middle has no side; every joint of the left has its fellow on the right."""
+    names = zoo.humanoid(hands=True).joint_names
+    middle = {n for n in names if not n.startswith(("left_", "right_"))}
+    assert middle == {"root", "waist_yaw", "waist_roll", "waist_pitch", "head_yaw", "head_pitch"}
+    left, right = ({n.removeprefix(s) for n in names if n.startswith(s)} for s in ("left_", "right_"))
+    assert left == right and len(left) == 35

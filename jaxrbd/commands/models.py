@@ -8,6 +8,7 @@ from pathlib import Path
 import jaxrbd as rbd
 from jaxrbd.errors import ArgumentError, ModelError, ModelWarning
 from jaxrbd.model import zoo
+from jaxrbd.model.names import near_files, nearest
 
 
 def open_model(file: str, base: str | None = None, dtype=None, package_dirs=()):
@@ -20,7 +21,10 @@ def open_model(file: str, base: str | None = None, dtype=None, package_dirs=()):
             path = Path(file)
             if not path.is_file():
                 kind = "is a folder" if path.is_dir() else "does not exist"
-                remedy = (
+                remedy = "" if path.is_dir() else near_files(path)
+                if not remedy and nearest(file, zoo.DESCRIPTIONS):
+                    remedy = f"Did you mean zoo:{nearest(file, zoo.DESCRIPTIONS)[0]}?"
+                remedy = remedy or (
                     f"Give a URDF or MJCF file, or a model of the zoo: zoo:{', zoo:'.join(zoo.DESCRIPTIONS)}."
                 )
                 raise ModelError(file, f"the file {kind}", remedy)

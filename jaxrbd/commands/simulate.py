@@ -16,6 +16,7 @@ from jaxrbd.devices import configure_cpu, spread
 from jaxrbd.errors import ArgumentError
 
 CHUNKS = 40  # redraws of the progress bar
+LARGE = 100e6  # bytes of a file that nobody should find by accident
 
 
 def run(args) -> int:
@@ -33,6 +34,8 @@ def run(args) -> int:
         print(f"jaxrbd: warning: {text}", file=system.stderr)
     if sys.nv == 0:
         raise ArgumentError(f"{args.file}: nothing moves. Try --base free.")
+    if args.save:
+        announce(args, sys)
     make = {"semi-implicit": rbd.SemiImplicitEuler, "rk4": rbd.RK4}[args.integrator]
     state = initial_states(sys, args.batch, args.seed, args.spread, args.keyframe)
     keep = args.every if args.save or args.plot else 0
@@ -60,6 +63,29 @@ def run(args) -> int:
         plot_trajectory(sys, result, args.plot)
         print(f"drew {args.plot}")
     return 1 if lost else 0
+
+
+def announce(args, sys) -> None:
+    """Say how large a large file will be, and go on only if that is wanted."""
+    size = trajectory_bytes(sys, args.batch, args.steps, args.every)
+    if size <= LARGE:
+        return
+    text = f"{args.save} will take {si(size)}B"
+    fewer = args.every * int(np.ceil(size / LARGE))
+    remedy = f"Pass --yes to write it, or store fewer steps: --every {fewer}."
+    if args.yes:
+        print(f"jaxrbd: {text}", file=system.stderr)
+    elif not (system.stdin.isatty() and system.stderr.isatty()):
+        raise ArgumentError(f"{text}. {remedy}")
+    else:
+        print(f"jaxrbd: {text}. Go on? [y/N] ", end="", file=system.stderr, flush=True)
+        if system.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise ArgumentError(f"{args.save} was not written. {remedy}")
+
+
+def trajectory_bytes(sys, batch: int, steps: int, every: int) -> int:
+    """What t, q and v of every stored step take."""
+    return (steps // every + 1) * (batch * (sys.nq + sys.nv) * sys.dtype.itemsize + 8)
 
 
 def initial_states(sys, batch: int, seed: int, spread: float, keyframe: str | None = None):

@@ -20,6 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.errors import ArgumentError
+from jaxrbd.model.dtypes import resolve_dtype
+from jaxrbd.model.names import check_name
 from jaxrbd.model.rotations import quaternion_from_matrix
 from jaxrbd.model.system import System, find, pytree, static
 from jaxrbd.tree.arguments import arguments, frame_index
@@ -27,6 +29,7 @@ from jaxrbd.tree.frames import frame_pose
 
 DIRECTIONS = ("turn_x", "turn_y", "turn_z", "x", "y", "z")
 WORLD = ("world", None)
+_WORDS = {(0, 1, 2, 3, 4, 5): "weld", (3, 4, 5): "connect", (5,): "point_on_plane"}
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ class Entry:
     @property
     def rows(self) -> int:
         return len(self.mask)
+
+    @property
+    def word(self) -> str:
+        """What a reader would call it: frame constraints by the function that makes them."""
+        return _WORDS.get(self.mask, "hold") if self.kind == "frame" else self.kind
 
 
 @pytree
@@ -87,7 +95,15 @@ class Constraints:
 
     def astype(self, dtype) -> Constraints:
         """A copy in another precision, for a System in that precision."""
+        dtype = resolve_dtype(dtype)
         return jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
+
+    def __repr__(self):
+        shown = [f"{e.word} {e.name!r} {e.rows}" for e in self.entries[:6]]
+        more = [f"and {len(self.entries) - 6} more"] if len(self.entries) > 6 else []
+        shape = getattr(self.weight, "shape", ())
+        batch = f", batch={shape[0]}" if len(shape) == 2 else ""
+        return f"Constraints({self.rows} rows: {', '.join(shown + more)}{batch})"
 
 
 def combine(*constraints: Constraints) -> Constraints:
@@ -164,8 +180,9 @@ def hold(sys: System, frame: str, directions: Sequence[str], to: str | None = No
     level of velocities, phi = 0.
     """
     directions = (directions,) if isinstance(directions, str) else tuple(directions)
-    wrong = [d for d in directions if d not in DIRECTIONS]
-    if wrong or not directions or len(set(directions)) < len(directions):
+    for direction in directions:
+        check_name(f"hold({frame!r})", "direction", direction, DIRECTIONS)
+    if not directions or len(set(directions)) < len(directions):
         raise ArgumentError(
             f"hold({frame!r}): directions are {directions}, expected each once: {', '.join(DIRECTIONS)}."
         )
@@ -325,6 +342,9 @@ def _between_frames(
     return _constraints(sys, entry, pose_a=pose_a, pose_b=pose_b, **options)
 
 
+_OPTIONS = ("offset", "anchor", "q", "weight", "baumgarte", "target", "name")
+
+
 def _constraints(
     sys,
     entry,
@@ -336,7 +356,10 @@ def _constraints(
     weight=1.0,
     baumgarte=None,
     target=None,
+    **unknown,
 ):
+    for option in unknown:
+        check_name(f"constraint {entry.name!r}", "option", option, _OPTIONS)
     dtype, where = sys.dtype, f"constraint {entry.name!r}"
     if not isinstance(weight, jax.core.Tracer) and not (np.ndim(weight) == 0 and 0 < float(weight) < np.inf):
         raise ArgumentError(f"{where}: weight is {weight!r}, expected a positive number.")

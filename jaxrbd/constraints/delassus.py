@@ -24,6 +24,7 @@ from jaxrbd.constraints.rows import table_of
 from jaxrbd.constraints.solvers import linear_task
 from jaxrbd.constraints.supporting import Problem, links_problem
 from jaxrbd.errors import ArgumentError
+from jaxrbd.model.names import hint
 from jaxrbd.model.system import System
 from jaxrbd.tree import sparse
 from jaxrbd.tree.arguments import arguments, require_mass
@@ -84,7 +85,8 @@ def penalty(mu, caller: str, dtype):
 def _checked(sys: System, constraints, algorithm, known, caller: str) -> Constraints:
     if algorithm not in known:
         names = ", ".join(repr(name) for name in known)
-        raise ArgumentError(f"{caller}: algorithm is {algorithm!r}, expected one of {names}.")
+        near = hint(algorithm, known)
+        raise ArgumentError(f"{caller}: algorithm is {algorithm!r}, expected one of {names}. {near}")
     con = as_constraints(constraints)
     require_mass(sys, caller)
     check_constraints(sys, con)

@@ -34,6 +34,7 @@ from jaxrbd.model.description import (
     Pose,
     Shape,
 )
+from jaxrbd.model.names import hint
 from jaxrbd.model.rotations import matrix_from_rpy
 
 LOOP_KINDS = ("connect", "weld", "hinge", "distance", "coupling")
@@ -123,7 +124,7 @@ class Builder:
         """
         where = self._new("joint", name, self._joints)
         if type not in JOINT_SIZES:
-            raise ModelError(where, f"unknown joint type {type!r}", f"Use one of {', '.join(JOINT_SIZES)}.")
+            raise ModelError(where, f"unknown joint type {type!r}", hint(type, JOINT_SIZES))
         parent = WORLD if parent is None else parent
         self._need_body(where, "parent", parent, world=True)
         self._need_body(where, "child", child)
@@ -188,7 +189,7 @@ class Builder:
         """
         where = self._new("loop", name, self._loops)
         if kind not in LOOP_KINDS:
-            raise ModelError(where, f"unknown kind {kind!r}", f"Use one of {', '.join(LOOP_KINDS)}.")
+            raise ModelError(where, f"unknown kind {kind!r}", hint(kind, LOOP_KINDS))
         if kind == "coupling":
             self._need_joint(where, a)
             self._need_joint(where, b)
@@ -234,7 +235,7 @@ class Builder:
         where = self._new("actuator", name, self._actuators)
         self._need_joint(where, joint)
         if kind not in ACTUATOR_KINDS:
-            raise ModelError(where, f"unknown kind {kind!r}", f"Use one of {', '.join(ACTUATOR_KINDS)}.")
+            raise ModelError(where, f"unknown kind {kind!r}", hint(kind, ACTUATOR_KINDS))
         nv = JOINT_SIZES[self._joints[joint].type][1]
         if not 0 <= dof < nv:
             raise ModelError(where, f"joint {joint!r} has no degree of freedom {dof}", f"It has {nv}.")
@@ -307,11 +308,13 @@ class Builder:
 
     def _need_body(self, where: str, role: str, name: str, world: bool = False) -> None:
         if name not in self._bodies and not (world and name == WORLD):
-            raise ModelError(where, f"unknown {role} {name!r}", f"Add body({name!r}, ...) before this call.")
+            remedy = f"Add body({name!r}, ...) before this call. {hint(name, self._bodies)}"
+            raise ModelError(where, f"unknown {role} {name!r}", remedy)
 
     def _need_joint(self, where: str, name: str | None) -> None:
         if name not in self._joints:
-            raise ModelError(where, f"unknown joint {name!r}", f"Add joint({name!r}, ...) before this call.")
+            remedy = f"Add joint({name!r}, ...) before this call. {hint(name, self._joints)}"
+            raise ModelError(where, f"unknown joint {name!r}", remedy)
 
     def _check_tree(self, where: str, parent: str, child: str) -> None:
         if child in self._parent_joint:

@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxrbd.errors import ModelError
 from jaxrbd.model.description import JOINT_SIZES, Joint, Pose, Shape
+from jaxrbd.model.names import hint
 
 AXIS_JOINTS = ("revolute", "continuous", "prismatic", "screw", "cylindrical", "universal", "planar")
 SHAPE_SIZES = {
@@ -51,7 +52,7 @@ def check_pose(place: str, what: str, pose: Pose) -> None:
 
 def check_shape(place: str, shape: Shape) -> None:
     if shape.kind not in SHAPE_SIZES:
-        raise ModelError(place, f'unknown shape "{shape.kind}"', f"Known: {', '.join(SHAPE_SIZES)}.")
+        raise ModelError(place, f'unknown shape "{shape.kind}"', hint(shape.kind, SHAPE_SIZES))
     count = SHAPE_SIZES[shape.kind]
     check_array(place, f"size of a {shape.kind}", shape.size, (len(shape.size) if count is None else count,))
     check_pose(place, f"{shape.role} {shape.kind}", shape.pose)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.errors import ArgumentError, ModelError
 from jaxrbd.model.description import JOINT_SIZES, WORLD, Description, Joint, Pose
+from jaxrbd.model.dtypes import resolve_dtype
 from jaxrbd.model.rotations import matrix_from_quaternion, quaternion_from_matrix
 from jaxrbd.model.system import System, Topology
 from jaxrbd.model.validate import validate
@@ -25,22 +25,6 @@ def build(description: Description, *, base: str | None = None, dtype=None, stri
     description = set_base(description, base)
     validate(description, strict=strict)
     return _Compiler(description, dtype).system()
-
-
-def resolve_dtype(dtype):
-    """None gives float64 where JAX has it enabled, else float32."""
-    x64 = jax.config.jax_enable_x64
-    if dtype is None:
-        return jnp.float64 if x64 else jnp.float32
-    dtype = jnp.dtype(dtype)
-    if dtype not in (jnp.float32, jnp.float64):
-        raise ArgumentError(f"dtype is {dtype}, expected float32 or float64.")
-    if dtype == jnp.float64 and not x64:
-        raise ArgumentError(
-            "dtype is float64, but JAX has it switched off. "
-            'Call jax.config.update("jax_enable_x64", True) first.'
-        )
-    return dtype
 
 
 def set_base(description: Description, base: str | None) -> Description:

@@ -18,6 +18,7 @@ import numpy as np
 
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.description import JOINT_SIZES
+from jaxrbd.model.names import hint
 from jaxrbd.model.system import System, Topology
 
 
@@ -204,9 +205,8 @@ def _slots(sys: System, model) -> list[tuple[int, int, int]]:
         if name not in names and kind == "free" and "root_joint" in names:
             name = "root_joint"  # the name Pinocchio's URDF parser gives the base
         if name not in names:
-            known = ", ".join(names[1:9])
             raise ArgumentError(
-                f"to_pinocchio: the Pinocchio model has no joint {name!r}. It has {known} ..."
+                f"to_pinocchio: the Pinocchio model has no joint {name!r}. {hint(name, names[1:])}"
             )
         i = names.index(name)
         nq, nv = int(model.nqs[i]), int(model.nvs[i])

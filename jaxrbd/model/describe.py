@@ -30,8 +30,9 @@ from jaxrbd.model.description import (
     Pose,
     Shape,
 )
+from jaxrbd.model.leaves import leaf_shapes
 from jaxrbd.model.rotations import matrix_from_quaternion
-from jaxrbd.model.system import System
+from jaxrbd.model.system import System, check_system
 from jaxrbd.model.urdf_write import write_urdf
 
 _PER_DOF = (
@@ -65,9 +66,8 @@ def to_urdf(sys: System) -> str:
 
 def host_leaves(sys: System, caller: str) -> dict[str, np.ndarray]:
     """Every leaf as a NumPy array; refuses Systems that are traced or batched."""
-    if not isinstance(sys, System):
-        raise ArgumentError(f"{caller}: got {type(sys).__name__}, expected a System.")
-    leaves = {key: getattr(sys, key) for key in vars(sys) if key != "topology"}
+    check_system(sys, caller)
+    leaves = {key: getattr(sys, key) for key in leaf_shapes(sys.topology)}
     if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(leaves)):
         raise ArgumentError(
             f"{caller}: the System is traced (inside jit, vmap or grad), but its values are needed. "
@@ -78,27 +78,9 @@ def host_leaves(sys: System, caller: str) -> dict[str, np.ndarray]:
         if arrays[key].shape != shape:
             raise ArgumentError(
                 f"{caller}: leaf {key} has shape {arrays[key].shape}, expected {shape}. "
-                "Take one System out of a batch with jax.tree.map(lambda x: x[i], sys)."
+                "Change leaves with sys.replace, which checks them."
             )
     return arrays
-
-
-def leaf_shapes(t) -> dict[str, tuple[int, ...]]:
-    """The shape of every leaf of a System with topology `t`."""
-    nb, nf, nl, nv = t.nb, len(t.frame_names), t.link_count, t.nv
-    nu, nm, ns, n, nk = map(len, (t.actuator_names, t.mimics, t.shape_kinds, t.loop_names, t.keyframe_names))
-    return (
-        {"joint_quaternion": (nb, 4), "joint_position": (nb, 3), "axis": (nb, 3), "axis2": (nb, 3)}
-        | {"pitch": (nb,), "frame_quaternion": (nf, 4), "frame_position": (nf, 3)}
-        | {"mass": (nl,), "com": (nl, 3), "inertia": (nl, 6), "gravity": (3,), "q0": (t.nq,)}
-        | dict.fromkeys((*_PER_DOF, "limit_stiffness", "limit_damping"), (nv,))
-        | {"actuator_gear": (nu,), "actuator_gain": (nu,), "actuator_bias": (nu, 3)}
-        | {"control_range": (nu, 2), "force_range": (nu, 2), "mimic_ratio": (nm,), "mimic_offset": (nm,)}
-        | {"shape_size": (ns, 4), "shape_quaternion": (ns, 4), "shape_position": (ns, 3)}
-        | {"shape_rgba": (ns, 4), "shape_friction": (ns,)}
-        | {"loop_quaternion": (n, 2, 4), "loop_position": (n, 2, 3), "loop_coefficients": (n, 5)}
-        | {"keyframe_q": (nk, t.nq), "keyframe_v": (nk, nv), "keyframe_u": (nk, nu)}
-    )
 
 
 class _Describer:

@@ -18,7 +18,7 @@ from jaxrbd.model.describe import describe
 from jaxrbd.model.description import JOINT_SIZES, WORLD, Description, Keyframe, Pose
 from jaxrbd.model.edit_descriptions import DEFAULT, fix_joints, join, mounted, prefixed
 from jaxrbd.model.rotations import matrix_from_rpy
-from jaxrbd.model.system import System, find
+from jaxrbd.model.system import System, check_system, find
 from jaxrbd.model.validate import listing
 
 
@@ -30,7 +30,7 @@ def lock_joints(sys: System, joints: Mapping[str, object] | Sequence[str], q=Non
     are dropped with a warning, and so are loops between links that no longer move against each other; a
     coupling to a locked joint becomes one to its value. Keyframes lose the locked coordinates.
     """
-    positions = _locked_positions(sys, joints, q)
+    positions = _locked_positions(check_system(sys, "lock_joints"), joints, q)
     if sys.nb and len(positions) == sys.nb:
         raise ArgumentError("lock_joints: nothing would move any more. Leave at least one joint.")
     d, lost = fix_joints(_with_default(sys), positions)
@@ -164,8 +164,7 @@ def _keep_limit_springs(new: System, parts: Sequence[tuple[System, str]], row_wi
 
 def _same_kind(caller: str, systems: Sequence[System]) -> None:
     for s in systems:
-        if not isinstance(s, System):
-            raise ArgumentError(f"{caller}: got {type(s).__name__}, expected a System.")
+        check_system(s, caller)
         if s.dtype != systems[0].dtype:
             raise ArgumentError(
                 f"{caller}: {s.name!r} is {s.dtype}, {systems[0].name!r} is {systems[0].dtype}. "

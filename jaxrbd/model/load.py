@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from jaxrbd.errors import ModelError
+from jaxrbd.errors import ArgumentError, ModelError
 from jaxrbd.model.compile import build
 from jaxrbd.model.description import Description
+from jaxrbd.model.names import near_files
+from jaxrbd.model.save import FORMAT as SAVED
 from jaxrbd.model.system import System
 from jaxrbd.model.xml_safe import parse_xml
 
@@ -56,13 +58,30 @@ def read_description(source: str | os.PathLike, *, package_dirs=()) -> Descripti
     )
 
 
+def _refuse_other_formats(path: Path) -> None:
+    """Files that jaxrbd writes and that are no models."""
+    with path.open("rb") as file:
+        start = file.read(4096)
+    if start[8:9] == b"{" and SAVED.encode() in start:
+        raise ModelError(str(path), "this is a System that save wrote", "Read it with rbd.load_system.")
+    if start.startswith(b"PK"):
+        remedy = "Read it with numpy.load; a model is a URDF or MJCF file, a saved System is for load_system."
+        raise ModelError(str(path), "this is an archive (such as .npz), not a model", remedy)
+
+
 def _read(source) -> tuple[str, str, Path | None]:
     if isinstance(source, str) and "<" in source:
         return source, "<text>", None
+    if not isinstance(source, (str, os.PathLike)):
+        raise ArgumentError(
+            f"load: found {type(source).__name__}, expected the path of a URDF or MJCF file, or its text. "
+            "A Description is compiled by rbd.build."
+        )
     path = Path(source)
     if not path.is_file():
-        remedy = "Check the path; a model can also be passed as its XML text."
-        raise ModelError(str(source), "there is no such file", remedy)
+        remedy = near_files(path) or "Check the path; a model can also be passed as its XML text."
+        raise ModelError(f"{source!s:.200}", "there is no such file", remedy)
+    _refuse_other_formats(path)
     if path.stat().st_size > _MAX_BYTES:
         raise ModelError(
             str(source), f"the file is larger than {_MAX_BYTES >> 20} MiB", "This is no robot model."

@@ -20,8 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.errors import ArgumentError, ModelError
-from jaxrbd.model.compile import resolve_dtype
-from jaxrbd.model.describe import host_leaves, leaf_shapes
+from jaxrbd.model.describe import host_leaves
+from jaxrbd.model.dtypes import resolve_dtype
+from jaxrbd.model.leaves import leaf_shapes
 from jaxrbd.model.system import System, Topology
 from jaxrbd.model.topology_check import check_topology
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from os import PathLike
 from typing import dataclass_transform
 
 import jax
@@ -20,6 +21,9 @@ import numpy as np
 
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.description import JOINT_SIZES
+from jaxrbd.model.dtypes import resolve_dtype
+from jaxrbd.model.leaves import DOF_LEAVES, check_mass, leaf_shapes, part_of_leaf, whole_leaf
+from jaxrbd.model.names import check_name, find
 
 
 def static(**kw):
@@ -106,7 +110,62 @@ class Topology:
 
 @pytree
 class System:
-    """A compiled model; build one with `load`, `Builder.build` or `build`."""
+    """A compiled model; build one with `load`, `Builder.build` or `build`. Every leaf, in SI units:
+
+    per joint, in the order of `joint_names` (joint i moves body i: nb of them)
+      joint_quaternion   (nb, 4)     1        turn of the joint's frame in its parent body, w, x, y, z
+      joint_position     (nb, 3)     m        and its place there
+      axis               (nb, 3)     1        unit axis in the joint's frame
+      axis2              (nb, 3)     1        universal: second axis; planar: x direction
+      pitch              (nb,)       m/rad    of a screw
+    per frame, in the order of `frame_names` (links come first)
+      frame_quaternion   (nf, 4)     1        turn of the frame in its moving body, or in the world
+      frame_position     (nf, 3)     m        and its place there
+    per link, in the order of `link_names` (links on fixed joints count; they move as one body)
+      mass               (nl,)       kg
+      com                (nl, 3)     m        centre of mass in the link's frame
+      inertia            (nl, 6)     kg m²    about the centre of mass, in link axes: xx, xy, xz, yy, yz, zz
+    per degree of freedom, in the order of v (rad for turning, m for sliding ones; `v_index` has the places)
+      armature           (nv,)       kg m², kg          inertia of the motor, added to the mass matrix
+      damping            (nv,)       N m s/rad, N s/m
+      friction           (nv,)       N m, N             dry friction
+      stiffness          (nv,)       N m/rad, N/m       of the joint's spring
+      spring_reference   (nv,)       rad, m             where that spring rests
+      lower              (nv,)       rad, m             limit of the coordinate, -inf for none
+      upper              (nv,)       rad, m             inf for none
+      velocity_limit     (nv,)       rad/s, m/s         for your information: nothing enforces it
+      effort_limit       (nv,)       N m, N             actuators give no more
+      limit_stiffness    (nv,)       N m/rad, N/m       of the springs outside the limits
+      limit_damping      (nv,)       N m s/rad, N s/m   of the dampers there
+    per actuator, in the order of `actuator_names`: force = gear clip(gain u + bias · (1, gear q, gear v))
+      actuator_gear      (nu,)       1
+      actuator_gain      (nu,)       N m or N per unit of u; kp of a position servo
+      actuator_bias      (nu, 3)     N m, N; per rad, m; per rad/s, m/s: (0, -kp, -kd) of a position servo
+      control_range      (nu, 2)     of u
+      force_range        (nu, 2)     N m or N
+    per model
+      gravity            (3,)        m/s²
+      q0                 (nq,)       rad, m   default pose
+    per mimic joint: q = offset + ratio q of its leader
+      mimic_ratio        (nm,)
+      mimic_offset       (nm,)       rad, m
+    per shape, placed in its link or in the world
+      shape_size         (ns, 4)     m        as many numbers as its kind takes, then zeros
+      shape_quaternion   (ns, 4)     1
+      shape_position     (ns, 3)     m
+      shape_rgba         (ns, 4)     1
+      shape_friction     (ns,)       1
+    per loop: its place in both frames; length, or polynomial of a coupling
+      loop_quaternion    (n, 2, 4)   1
+      loop_position      (n, 2, 3)   m
+      loop_coefficients  (n, 5)
+    per keyframe, in the order of `keyframe_names`
+      keyframe_q         (nk, nq)
+      keyframe_v         (nk, nv)
+      keyframe_u         (nk, nu)
+
+    Any leaf may have a batch axis in front: see `replace` and `in_axes`.
+    """
 
     topology: Topology = static()
     # joints: placement of the joint frame in the parent body, unit axes, screw pitch
@@ -184,70 +243,83 @@ class System:
     def body_index(self, name: str) -> int:
         return find(self.body_names, name, "body")
 
+    def u_index(self, actuator: str) -> int:
+        """Where an actuator's control stands in u."""
+        return find(self.actuator_names, actuator, "actuator")
+
     def keyframe(self, name: str):
         """(q, v, u) of a named keyframe."""
         i = find(self.keyframe_names, name, "keyframe")
         return self.keyframe_q[i], self.keyframe_v[i], self.keyframe_u[i]
 
+    @cached_property
+    def batch(self) -> dict[str, int]:
+        """Leaves that have a batch axis in front, and how long it is; empty for one System."""
+        shapes = leaf_shapes(self.topology)
+        found = {key: getattr(getattr(self, key), "shape", None) for key in _LEAVES}
+        return {
+            key: shape[0]
+            for key, shape in found.items()
+            if shape is not None and len(shape) == len(shapes[key]) + 1
+        }
+
+    @property
+    def in_axes(self) -> System:
+        """For vmap and spread over a batched System: 0 where a leaf has a batch axis, None elsewhere.
+
+        many = sys.replace(mass=masses)  # (batch, links)
+        jax.vmap(f, in_axes=(many.in_axes, 0))(many, q)
+        """
+        return replace(self, **{key: 0 if key in self.batch else None for key in _LEAVES})
+
+    def take(self, i) -> System:
+        """System i of a batch."""
+        return replace(self, **{key: getattr(self, key)[i] for key in self.batch})
+
     def replace(self, **leaves) -> System:
-        """A copy with some leaves exchanged; shapes must stay."""
+        """A copy with some leaves exchanged, each of its own shape or with one batch axis in front.
+
+        With a batch axis the result is a batch of Systems that share their other leaves; pass it through
+        `jax.vmap(f, in_axes=(many.in_axes, ...))` or `spread`.
+        """
+        shapes = leaf_shapes(self.topology)
         for key, value in leaves.items():
-            if key not in _LEAVES:
-                raise ArgumentError(f"System.replace: unknown leaf {key!r}. Leaves are {', '.join(_LEAVES)}.")
-            old = getattr(self, key)
-            new = jnp.asarray(value, old.dtype)
-            if new.shape != old.shape:
-                raise ArgumentError(
-                    f"System.replace: {key} has shape {new.shape}, expected {old.shape}. "
-                    "Pass one value per row; to set a single one use with_link, with_joint or .at[]."
-                )
-            leaves[key] = new
+            check_name("System.replace", "leaf", key, _LEAVES)
+            leaves[key] = whole_leaf(key, getattr(self, key), value, shapes[key], self.link_names)
         return replace(self, **leaves)
 
     def with_link(self, name: str, **values) -> System:
-        """Set mass, com or inertia (3x3 or six numbers, about the com) of one link by its name."""
-        i = find(self.link_names, name, "link")
-        changed = {}
+        """Set mass, com or inertia (3x3 or six numbers, about the com) of one link by its name.
+
+        Values with a batch axis in front give a batch of Systems, as in `replace`.
+        """
+        i, where = find(self.link_names, name, "link"), f"with_link({name!r})"
+        changed, shapes = {}, leaf_shapes(self.topology)
         for key, value in values.items():
-            if key not in ("mass", "com", "inertia"):
-                raise ArgumentError(
-                    f"with_link({name!r}): unknown parameter {key!r}. Use mass, com or inertia."
-                )
-            value = jnp.asarray(value, self.dtype)
-            if key == "inertia" and value.shape == (3, 3):
-                value = value[jnp.array([0, 0, 0, 1, 1, 2]), jnp.array([0, 1, 2, 1, 2, 2])]
-            old = getattr(self, key)
-            if value.shape != old.shape[1:]:
-                raise ArgumentError(
-                    f"with_link({name!r}): {key} has shape {value.shape}, expected {old.shape[1:]}."
-                )
-            changed[key] = old.at[i].set(value)
+            check_name(where, "parameter", key, _LINK_LEAVES)
+            if key == "inertia" and np.shape(value)[-2:] == (3, 3):
+                value = jnp.asarray(value)[..., np.array([0, 0, 0, 1, 1, 2]), np.array([0, 1, 2, 1, 2, 2])]
+            if key == "mass":
+                check_mass(where, value, (name,))
+            changed[key] = part_of_leaf(where, key, getattr(self, key), i, value, shapes[key], False)
         return replace(self, **changed)
 
     def with_joint(self, name: str, **values) -> System:
-        """Set parameters of one joint by its name: axis, placement, or per-DoF ones such as damping."""
+        """Set parameters of one joint by its name: axis, placement, or per-DoF ones such as damping.
+
+        Values with a batch axis in front give a batch of Systems, as in `replace`.
+        """
         i, dofs = find(self.joint_names, name, "joint"), self.v_index(name)
-        changed = {}
+        where, changed, shapes = f"with_joint({name!r})", {}, leaf_shapes(self.topology)
         for key, value in values.items():
-            if key in _JOINT_LEAVES:
-                where = i
-            elif key in _DOF_LEAVES:
-                where = dofs
-            else:
-                options = ", ".join(_JOINT_LEAVES + _DOF_LEAVES)
-                raise ArgumentError(f"with_joint({name!r}): unknown parameter {key!r}. Use one of {options}.")
-            old = getattr(self, key)
-            value = jnp.asarray(value, self.dtype)
-            target = old[where].shape
-            if value.shape not in (target, ()) or (value.shape == () and key in ("axis", "axis2")):
-                raise ArgumentError(
-                    f"with_joint({name!r}): {key} has shape {value.shape}, expected {target}."
-                )
-            changed[key] = old.at[where].set(value)
+            check_name(where, "parameter", key, _JOINT_LEAVES + DOF_LEAVES)
+            at, scalar = (dofs, True) if key in DOF_LEAVES else (i, False)
+            changed[key] = part_of_leaf(where, key, getattr(self, key), at, value, shapes[key], scalar)
         return replace(self, **changed)
 
     def astype(self, dtype) -> System:
         """The same System with every leaf in another floating dtype."""
+        dtype = resolve_dtype(dtype)
         return jax.tree.map(lambda x: x.astype(dtype), self)
 
     def with_row_width(self, width: int | None) -> System:
@@ -255,34 +327,36 @@ class System:
         return replace(self, topology=replace(self.topology, row_width=width))
 
     def __repr__(self):
-        t = self.topology
-        return f"System({t.name!r}, nb={t.nb}, nq={t.nq}, nv={t.nv}, nu={self.nu}, dtype={self.dtype})"
+        t, leaves = self.topology, [getattr(self, key) for key in _LEAVES]
+        kinds = sorted({str(getattr(x, "dtype", type(x).__name__)) for x in leaves})
+        what = f"{'dtype' if hasattr(self.mass, 'dtype') else 'leaves'}={', '.join(kinds)}"
+        text = f"System({t.name!r}, nb={t.nb}, nq={t.nq}, nv={t.nv}, nu={self.nu}, {what}"
+        sizes = ", ".join(map(str, sorted(set(self.batch.values()))))
+        where = "" if len(self.batch) == len(_LEAVES) else f" in {', '.join(self.batch)}"
+        return f"{text}, batch={sizes}{where})" if self.batch else f"{text})"
+
+
+def check_system(sys, caller: str = "", single: bool = True) -> System:
+    """The System itself; anything else, and (if `single`) a batch, is an error that says what to do."""
+    where = f"{caller}: " if caller else ""
+    if not isinstance(sys, System):
+        if isinstance(sys, (str, PathLike)):
+            remedy = f"Load it first: sys = rbd.load({str(sys)!r:.80})."
+        else:
+            remedy = "Make one with rbd.load, rbd.Builder or rbd.zoo, and pass it first."
+        raise ArgumentError(
+            f"{where}sys is {sys!r:.80} of type {type(sys).__name__}, expected a System. {remedy}"
+        )
+    if single and sys.batch:
+        size = ", ".join(map(str, sorted(set(sys.batch.values()))))
+        raise ArgumentError(
+            f"{where}this System is batched: vmap over it. Found a batch axis of {size} in "
+            f"{', '.join(list(sys.batch)[:6])}{' …' if len(sys.batch) > 6 else ''}; write "
+            "jax.vmap(f, in_axes=(sys.in_axes, ...))(sys, ...), or take one out with sys.take(i)."
+        )
+    return sys
 
 
 _LEAVES = tuple(f.name for f in fields(System) if not f.metadata.get("static"))
 _JOINT_LEAVES = ("axis", "axis2", "pitch", "joint_position", "joint_quaternion")
-_DOF_LEAVES = (
-    "armature",
-    "damping",
-    "friction",
-    "stiffness",
-    "spring_reference",
-    "lower",
-    "upper",
-    "velocity_limit",
-    "effort_limit",
-    "limit_stiffness",
-    "limit_damping",
-)
-
-
-def find(names: tuple[str, ...], name: str, kind: str) -> int:
-    """Index of a name, or an error that offers the nearest ones."""
-    if name in names:
-        return names.index(name)
-    import difflib
-
-    near = difflib.get_close_matches(str(name), names, 3)
-    hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Known: {', '.join(names[:12])}"
-    more = "" if near or len(names) <= 12 else f" and {len(names) - 12} more."
-    raise ArgumentError(f"there is no {kind} named {name!r}. {hint}{more}")
+_LINK_LEAVES = ("mass", "com", "inertia")

@@ -25,6 +25,7 @@ import numpy as np
 from jaxrbd.errors import ModelError, ModelWarning
 from jaxrbd.model.description import JOINT_SIZES, WORLD, Body, Description, Joint, Mimic
 from jaxrbd.model.mesh_paths import package_folders
+from jaxrbd.model.names import hint
 from jaxrbd.model.urdf_shapes import Meshes, read_materials, read_shapes
 from jaxrbd.model.urdf_values import Reader
 from jaxrbd.model.validate import Lines, check_structure, listing
@@ -129,8 +130,8 @@ def _joint(read: Reader, joint: Element) -> Joint:
     kind = read.attribute(joint, joint, "type")
     kind = _TYPES.get(kind, kind)
     if kind not in JOINT_SIZES:
-        known = ", ".join(sorted((set(JOINT_SIZES) - {"free"}) | set(_TYPES)))
-        raise ModelError(read.at(joint), f'unknown joint type "{kind}"', f"Known types: {known}.")
+        known = sorted((set(JOINT_SIZES) - {"free"}) | set(_TYPES))
+        raise ModelError(read.at(joint), f'unknown joint type "{kind}"', hint(kind, known))
     fields = {}
     if kind not in ("fixed", "free", "spherical"):
         fields |= _axes(read, joint, kind)

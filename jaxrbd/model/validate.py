@@ -17,6 +17,7 @@ import numpy as np
 from jaxrbd.errors import ModelError, ModelWarning
 from jaxrbd.model import checks
 from jaxrbd.model.description import JOINT_SIZES, WORLD, Actuator, Description, Joint, Keyframe, Loop
+from jaxrbd.model.names import hint
 from jaxrbd.model.physics import unphysical
 
 LOOP_KINDS = ("connect", "weld", "hinge", "distance", "coupling")
@@ -112,8 +113,7 @@ class _Checker:
 
     def joint(self, place: str, joint: Joint) -> None:
         if joint.type not in JOINT_SIZES:
-            known = ", ".join(JOINT_SIZES)
-            raise ModelError(place, f'unknown joint type "{joint.type}"', f"Known types: {known}.")
+            raise ModelError(place, f'unknown joint type "{joint.type}"', hint(joint.type, JOINT_SIZES))
         self.body_exists(place, "parent link", joint.parent)
         self.body_exists(place, "child link", joint.child, world=False)
         checks.check_pose(place, "placement", joint.placement)
@@ -126,7 +126,7 @@ class _Checker:
             return
         if name == WORLD:
             raise ModelError(place, f"the {role} is the ground", "Exchange parent and child.")
-        remedy = f'Add <link name="{name}"/> or correct the name; links are {listing(sorted(self.bodies))}.'
+        remedy = f'Add <link name="{name}"/> or correct the name. {hint(name, sorted(self.bodies))}'
         raise ModelError(place, f'the {role} "{name}" does not exist', remedy)
 
     def topology(self) -> None:
@@ -165,7 +165,7 @@ class _Checker:
                 continue
             target = self.joints.get(joint.mimic.joint)
             if target is None:
-                remedy = f"Correct the name; joints are {listing(sorted(self.joints))}."
+                remedy = f"Correct the name. {hint(joint.mimic.joint, sorted(self.joints))}"
                 raise ModelError(place, f'mimics joint "{joint.mimic.joint}", which does not exist', remedy)
             if target.name == joint.name:
                 raise ModelError(place, "mimics itself", "Name another joint in <mimic>.")
@@ -194,7 +194,7 @@ class _Checker:
 
     def loop(self, place: str, loop: Loop) -> None:
         if loop.kind not in LOOP_KINDS:
-            raise ModelError(place, f'unknown kind "{loop.kind}"', f"Known kinds: {', '.join(LOOP_KINDS)}.")
+            raise ModelError(place, f'unknown kind "{loop.kind}"', hint(loop.kind, LOOP_KINDS))
         if loop.kind == "coupling":
             self.joint_exists(place, loop.body_a)
             if loop.body_b:
@@ -208,8 +208,8 @@ class _Checker:
 
     def joint_exists(self, place: str, name: str) -> Joint:
         if name not in self.joints:
-            remedy = f"Joints are {listing(sorted(self.joints))}."
-            raise ModelError(place, f'refers to joint "{name}", which does not exist', remedy)
+            near = hint(name, sorted(self.joints))
+            raise ModelError(place, f'refers to joint "{name}", which does not exist', near)
         return self.joints[name]
 
     def actuator(self, place: str, actuator: Actuator) -> None:

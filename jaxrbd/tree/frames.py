@@ -1,7 +1,7 @@
 """Poses, velocities, Jacobians and J̇v of named frames.
 
-Three reference frames, as in Pinocchio: "body" (axes and origin of the frame itself), "world" (axes
-and origin of the world, i.e. the spatial twist) and "world_aligned" (origin of the frame, axes of the
+Three reference frames, as in Pinocchio: "body", or "local" (axes and origin of the frame itself), "world"
+(axes and origin of the world, i.e. the spatial twist) and "world_aligned" (origin of the frame, axes of the
 world). In every one of them  d/dt (J v) = J a + (J̇ v).
 """
 
@@ -79,7 +79,7 @@ def wrench_at_frame(sys: System, q, name: str, wrench, frame: str = "world_align
     (q,) = arguments(sys, q=q)
     wrench = array("wrench", wrench, (6,), "(6,)", sys.dtype)
     i, t = frame_index(sys, name), sys.topology
-    reference_frame(frame)
+    frame = reference_frame(frame)
     body = t.frame_bodies[i]
     if body < 0:
         return jnp.zeros((sys.nb, 6), sys.dtype)

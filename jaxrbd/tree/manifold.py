@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.model.system import System, Topology
+from jaxrbd.model.system import System, Topology, check_system
 from jaxrbd.tree.arguments import arguments, array
 from jaxrbd.tree.sweep import rows
 
@@ -36,6 +36,7 @@ def _layout(t: Topology):
 
 def neutral(sys: System):
     """The configuration with every coordinate zero and every rotation the identity."""
+    check_system(sys, "neutral")
     _, _, sq, _, fq, _ = _layout(sys.topology)
     q = np.zeros(sys.nq)
     q[sq], q[fq + 3] = 1.0, 1.0
@@ -47,6 +48,7 @@ def random_configuration(sys: System, key, spread: float = 1.0):
 
     `spread` scales the range of unlimited coordinates and the positions of free joints.
     """
+    check_system(sys, "random_configuration")
     scalar_q, scalar_v, sq, _, fq, _ = _layout(sys.topology)
     k1, k2, k3 = jax.random.split(key, 3)
     turns = np.ones(sys.nq)

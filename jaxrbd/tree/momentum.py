@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.errors import ArgumentError
-from jaxrbd.model.system import System
+from jaxrbd.model.system import System, check_system
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.batching import kernel
@@ -19,6 +19,7 @@ from jaxrbd.tree.spatial import Vec3, stack
 
 def total_mass(sys: System):
     """Mass of everything that moves."""
+    check_system(sys, "total_mass")
     moving = jnp.asarray([b >= 0 for b in sys.topology.frame_bodies[: sys.topology.link_count]], sys.dtype)
     return jnp.sum(sys.mass * moving)
 

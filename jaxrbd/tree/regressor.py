@@ -12,7 +12,7 @@ from functools import lru_cache
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.model.system import System, Topology
+from jaxrbd.model.system import System, Topology, check_system
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.batching import kernel
@@ -26,7 +26,7 @@ from jaxrbd.tree.sweep import rows
 
 def inertial_parameters(sys: System):
     """π, (10 nb,): (m, hx, hy, hz, Ixx, Ixy, Ixz, Iyy, Iyz, Izz) of every moving body."""
-    return _parameters(sys)
+    return _parameters(check_system(sys, "inertial_parameters"))
 
 
 def joint_torque_regressor(sys: System, q, v, a):

@@ -11,6 +11,7 @@ from functools import wraps
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.compile import build
 from jaxrbd.model.description import Description
+from jaxrbd.model.names import hint
 from jaxrbd.model.zoo import arm, families, legged, pendulums
 
 DESCRIPTIONS: dict[str, Callable[..., Description]] = {
@@ -28,7 +29,7 @@ DESCRIPTIONS: dict[str, Callable[..., Description]] = {
 def describe(name: str, *args, **kwargs) -> Description:
     """Description of a zoo model by its name, e.g. describe("chain", 20)."""
     if name not in DESCRIPTIONS:
-        raise ArgumentError(f"the zoo has no model {name!r}. It has {', '.join(DESCRIPTIONS)}.")
+        raise ArgumentError(f"the zoo has no model {name!r}. {hint(name, DESCRIPTIONS)}")
     return DESCRIPTIONS[name](*args, **kwargs)
 
 

@@ -108,7 +108,7 @@ def humanoid(
     b = Builder("humanoid").ground()
     motors: list[str] = []
 
-    def part(name, fraction, parent, shape, xyz, joint, side=1):
+    def part(name, fraction, parent, shape, xyz, joint, side=0):
         key, axis, (low, high), effort, armature = joint
         if side < 0 and not axis[1]:  # roll and yaw are mirrored
             low, high = -high, -low
