@@ -86,7 +86,7 @@ def case(name):
     q = robots.random_states(sys, STATES)[0]
     J = np.asarray(jax.vmap(lambda q: constraint_jacobian(sys, con, q))(q))
     M = np.asarray(jax.vmap(lambda q: rbd.mass_matrix(sys, q))(q))
-    weight = np.repeat(np.asarray(con.weight), [e.rows for e in con.entries])
+    weight = np.asarray(con.weight)
     return sys, con, q, J, M, J @ np.linalg.solve(M, J.transpose(0, 2, 1)), weight
 
 

@@ -26,6 +26,7 @@ from jaxrbd.model.rotations import quaternion_from_matrix
 from jaxrbd.model.system import System, find, pytree, static
 from jaxrbd.tree.arguments import arguments, frame_index
 from jaxrbd.tree.frames import frame_pose
+from jaxrbd.tree.sweep import rows
 
 DIRECTIONS = ("turn_x", "turn_y", "turn_z", "x", "y", "z")
 WORLD = ("world", None)
@@ -65,7 +66,7 @@ class Constraints:
     quaternion_b: jax.Array  # (nc, 4)
     parameter: jax.Array  # (nc, 5) length, radius, or the polynomial of a coupling
     coefficients: jax.Array  # (ne,) entries of velocity rows
-    weight: jax.Array  # (nc,) penalty is mu * weight
+    weight: jax.Array  # (m,) one per row, or (nc,) one per constraint: decides where rows contradict
     stiffness: jax.Array  # (nc,) Baumgarte, 1/s²
     damping: jax.Array  # (nc,) Baumgarte, 1/s
     target: jax.Array  # (m,) acceleration wanted beside Baumgarte's
@@ -116,10 +117,17 @@ def combine(*constraints: Constraints) -> Constraints:
                 f"constraints hold {c!r}, expected what rbd.constraints.weld and others give."
             )
     join = lambda *leaves: jnp.concatenate(leaves)  # noqa: E731
-    leaves = jax.tree.map(join, *(jax.tree.leaves(c) for c in constraints))
+    parts = [c.replace(weight=row_weights(c.entries, c.weight)) for c in constraints]
+    leaves = jax.tree.map(join, *(jax.tree.leaves(c) for c in parts))
     entries = sum((c.entries for c in constraints), ())
     treedef = jax.tree.structure(dataclass_replace(constraints[0], entries=entries))
     return jax.tree.unflatten(treedef, leaves)
+
+
+def row_weights(entries: tuple[Entry, ...], weight):
+    """One weight per row, (m, ...), from one per row or one per constraint."""
+    owner = np.repeat(np.arange(len(entries)), [e.rows for e in entries])
+    return weight if weight.shape[0] == len(owner) else rows(weight, owner)
 
 
 def as_constraints(constraints) -> Constraints:
@@ -144,6 +152,11 @@ def check_constraints(sys: System, con: Constraints) -> None:
             raise ArgumentError(
                 f"constraint {e.name!r} does not fit {sys.name!r}: it was made for another System."
             )
+    if con.weight.shape not in ((con.rows,), (len(con.entries),)):
+        raise ArgumentError(
+            f"weight has shape {con.weight.shape}, expected one per row, ({con.rows},), or one per "
+            f"constraint, ({len(con.entries)},)."
+        )
     if con.weight.dtype != sys.dtype:
         raise ArgumentError(
             f"the constraints are {con.weight.dtype}, {sys.name!r} is {sys.dtype}. Use constraints.astype."
@@ -155,7 +168,7 @@ def weld(sys: System, frame: str, to: str | None = None, **options) -> Constrain
 
     Options of every constraint between frames: `offset`, where it sits in the frame, and `anchor`, where in
     `to` (or in the world): a point, or a pose (R, p). `q`: put the anchor where the constraint is met in
-    this configuration. `weight`: its penalty relative to others. `baumgarte`: a time constant T in
+    this configuration. `weight`: what it counts where rows contradict each other, one number or one per row. `baumgarte`: a time constant T in
     seconds, for stiffness 1/T² and damping 2/T, or the pair (stiffness, damping). `target`: accelerations
     to follow, one per row. `name`: for `row_index` and messages.
     """
@@ -361,8 +374,13 @@ def _constraints(
     for option in unknown:
         check_name(f"constraint {entry.name!r}", "option", option, _OPTIONS)
     dtype, where = sys.dtype, f"constraint {entry.name!r}"
-    if not isinstance(weight, jax.core.Tracer) and not (np.ndim(weight) == 0 and 0 < float(weight) < np.inf):
-        raise ArgumentError(f"{where}: weight is {weight!r}, expected a positive number.")
+    if np.shape(weight) not in ((), (entry.rows,)):
+        raise ArgumentError(
+            f"{where}: weight has shape {np.shape(weight)}, expected a number or one per row, ({entry.rows},)."
+        )
+    known = not isinstance(weight, jax.core.Tracer)
+    if known and not np.all((np.asarray(weight) > 0) & (np.asarray(weight) < np.inf)):
+        raise ArgumentError(f"{where}: weight is {weight!r}, expected positive numbers.")
     gains = (0.0, 0.0) if baumgarte is None else baumgarte
     if np.ndim(gains) == 0 and not isinstance(gains, (tuple, list)):
         if not isinstance(gains, jax.core.Tracer) and not float(gains) > 0:
@@ -390,7 +408,7 @@ def _constraints(
         quaternion_b=_quaternion(R_b)[None],
         parameter=jnp.stack([*numbers, *[jnp.zeros((), dtype)] * (5 - len(numbers))])[None],
         coefficients=jnp.asarray(coefficients, dtype),
-        weight=jnp.asarray(weight, dtype)[None],
+        weight=jnp.broadcast_to(jnp.asarray(weight, dtype), (entry.rows,)),
         stiffness=jnp.asarray(gains[0], dtype)[None],
         damping=jnp.asarray(gains[1], dtype)[None],
         target=target,

@@ -23,19 +23,23 @@ from jaxrbd.constraints.unmeetable import unmeetable
 from jaxrbd.solution import Result, largest
 
 MOST = 40  # iterations where their number is left to the method
+TURNS, GROWTH = 3, 100.0  # of adaptive penalties
 
 
 @dataclass(frozen=True)
 class Settings:
     """Static choices. `iterations` None: as many as the verdict needs, at most `MOST`.
 
-    `fixed` leaves out everything that reverse mode cannot pass: iterations are then a scan.
+    `adaptive`: where they do not settle, the penalties grow and the iterations go on. `fixed` leaves out everything
+    that reverse mode cannot pass: iterations are then a scan.
     """
 
     method: str
     iterations: int | None
     tolerance: float | None = None
+    adaptive: bool = False
     fixed: bool = False
+    judged: bool = True  # whether anybody reads the verdict
 
 
 class Limits(NamedTuple):
@@ -58,7 +62,6 @@ class Method(NamedTuple):
     rows: Callable  # a -> J a
     size: Callable  # a -> largest joint acceleration, (B,)
     jacobian: Callable  # () -> J, (m, nv, B)
-    stiffness: Any  # (B,) smallest R d over the rows, kappa in `penalties`
 
 
 class Iterate(NamedTuple):
@@ -68,7 +71,8 @@ class Iterate(NamedTuple):
     s: Any  # what no motion can meet
     step: Any  # (B,) size of the last step, relative to a
     doubt: Any  # (B,) how far s may be off, in units of a
-    count: Any  # (B,) iterations made since the (second) start
+    count: Any  # (B,) iterations since the last start
+    total: Any  # (B,) all iterations
     looked: Any  # (B,) bool: s was computed
     done: Any  # (B,) bool
 
@@ -82,91 +86,162 @@ class Found(NamedTuple):
     verdict: Any  # (B,) `Result` as a number
 
 
-def iterate(method: Method, c, lam, weight, settings: Settings) -> Found:
-    """Correct a = 0 and `lam` until the answer is known to be right, or as often as the settings say."""
-    limits = LIMITS[c.dtype.name]
-    batch = c.shape[-1:]
-    full = lambda x, dtype=c.dtype: jnp.full(batch, x, dtype)  # noqa: E731
-    start = Iterate(
-        method.zero, lam, c, jnp.zeros_like(c), full(jnp.inf), full(0.0), full(0.0), full(False, bool), full(False, bool)
-    )
-    wanted = jnp.maximum(1, by_row(c))
-    scale = lambda a: jnp.maximum(wanted, 0.1 * method.size(a))  # what rows are small against  # noqa: E731
-    length = settings.iterations or MOST
+def iterate(build: Callable, penalty, mobility, c, lam, weight, settings: Settings) -> Found:
+    """Correct a = 0 and `lam` until the answer is known to be right, or as often as the settings say.
 
-    def advance(x: Iterate) -> Iterate:
+    `build(R)`: the Method with penalties R; `penalty` and `mobility` of the rows, (m, B).
+    """
+    run = Run(c, weight, penalty, mobility, settings)
+    if settings.fixed:
+        return run.fixed(build(penalty), lam)
+    if not settings.adaptive:
+        method = build(penalty)
+        x, history, k = run.settle(method, *run.start(method, lam))
+        return run.finish(method, x, run.record(history, k))
+
+    def again(carry):
+        x, history, k, R, turn = carry
+        R = jnp.where(x.done | (turn == 0), R, GROWTH * R)
+        x = x._replace(count=jnp.zeros_like(x.count))
+        return *run.settle(build(R), x, history, k), R, turn + 1
+
+    unsettled = lambda carry: (carry[-1] < TURNS) & ~jnp.all(carry[0].done)  # noqa: E731
+    method = build(penalty)
+    x, history, k = run.start(method, lam)
+    x, history, k, *_ = jax.lax.while_loop(unsettled, again, (x, history, k, penalty, 0))
+    return run.finish(method, x, run.record(history, k))
+
+
+class Run:
+    """The iterations of one problem: what they look at and when they stop."""
+
+    def __init__(self, c, weight, penalty, mobility, settings: Settings):
+        self.c, self.weight, self.settings = c, weight, settings
+        self.limits = LIMITS[c.dtype.name]
+        self.length = settings.iterations or MOST
+        self.wanted = jnp.maximum(1, by_row(c))
+        # the smallest step that a wrong answer can leave; below the noise nothing can be seen
+        stiffness = jnp.min(penalty * mobility, 0)
+        visible = self.limits.wrong * jnp.minimum(1, stiffness * c.shape[0] * jnp.finfo(c.dtype).eps)
+        self.small = jax.lax.stop_gradient(jnp.maximum(0.3 * visible, self.limits.noise))
+
+    def start(self, method: Method, lam):
+        c = self.c
+        number = jnp.zeros(c.shape[-1:], c.dtype)
+        flag = jnp.zeros(c.shape[-1:], bool)
+        x = Iterate(
+            method.zero, lam, c, jnp.zeros_like(c), number + jnp.inf, number, number, number, flag, flag
+        )
+        return x, jnp.zeros((2 * self.length,) + c.shape[-1:], c.dtype), 0
+
+    def small_rows(self, method: Method, a):
+        """What rows are small against: the right-hand side, or what accelerations round off."""
+        return jnp.maximum(self.wanted, 0.1 * method.size(a))
+
+    def advance(self, method: Method, x: Iterate) -> Iterate:
+        """One iteration."""
         da, dlam = method.correct(x.a, x.lam, x.r)
         a = jax.tree.map(jnp.add, x.a, da)
-        size = jnp.maximum(1, method.size(a))
         return x._replace(
-            a=a, lam=x.lam + dlam, r=c - x.s - method.rows(a), step=method.size(da) / size, count=x.count + 1
+            a=a,
+            lam=x.lam + dlam,
+            r=self.c - x.s - method.rows(a),
+            step=method.size(da) / jnp.maximum(1, method.size(a)),
+            count=x.count + 1,
+            total=x.total + 1,
         )
 
-    # the smallest step that a wrong answer can leave; below the noise nothing can be seen
-    m, eps = c.shape[0], jnp.finfo(c.dtype).eps
-    visible = limits.wrong * jnp.minimum(1, method.stiffness * m * eps)
-    small = jnp.maximum(0.3 * visible, limits.noise)
+    def settle(self, method: Method, x: Iterate, history, k):
+        """Iterate until every state is done."""
+        last = lambda x: x.count >= self.length  # noqa: E731
 
-    def finish(x: Iterate, history, count) -> Found:
-        size = jnp.maximum(1, method.size(x.a))
-        contradict = by_row(x.s) > limits.contradicting * scale(x.a)
-        right = (x.step <= small) & (x.doubt * by_row(x.s) <= 0.3 * limits.wrong * size)
-        missed = by_row(x.r + x.s)
-        met = missed <= (limits.met * scale(x.a) if settings.tolerance is None else settings.tolerance)
-        met = met if settings.tolerance is not None else met & ~contradict & right
-        verdict = jnp.where(met, Result.converged, jnp.where(right, Result.stationary, Result.not_converged))
-        finite = jnp.isfinite(missed) & jnp.isfinite(x.step)
-        verdict = jnp.where(finite, verdict, Result.not_converged).astype(c.dtype)
-        return Found(x.a, x.lam, history, x.step * size, count, verdict)
+        def once(carry):
+            old, history, k = carry
+            x = self.advance(method, old)
+            over = self.over(method, x)
+            missed = by_row(x.r) > self.limits.contradicting * self.small_rows(method, x.a)
+            stuck = last(x)
+            if self.settings.iterations is None:  # rows that no longer move
+                stuck |= by_row(x.r - old.r) < 0.1 * by_row(x.r)
+            look = ~(old.done | last(old)) & ~x.looked & (over | stuck) & missed & ((x.count > 1) | last(x))
+            x = jax.lax.cond(jnp.any(look), lambda x: self.take_out(method, x, look), lambda x: x, x)
+            x = x._replace(done=over & (x.count > 0))
+            halted = old.done | last(old)
+            x = jax.tree.map(lambda a, b: jnp.where(halted, a, b), old, x)
+            residual = by_row(x.r + x.s)
+            history = jax.lax.dynamic_update_slice(history, residual[None], (k, 0))
+            return x, history, k + 1
 
-    if settings.fixed:
+        def unfinished(carry):
+            return ~jnp.all(carry[0].done | last(carry[0]))
 
-        def fixed(x, _):
-            x = advance(x)
-            return x, by_row(x.r)
+        return jax.lax.while_loop(unfinished, once, (x, history, k))
 
-        x, history = jax.lax.scan(fixed, start, length=length)
-        return finish(x, history, full(float(length)))
+    def over(self, method: Method, x: Iterate):
+        """Whether a state is done."""
+        if self.settings.tolerance is not None:
+            step = x.step * jnp.maximum(1, method.size(x.a))
+            return jnp.minimum(step, by_row(x.r)) < self.settings.tolerance
+        if self.settings.iterations is not None and not self.settings.adaptive:
+            return jnp.zeros(x.done.shape, bool)
+        met = by_row(x.r) <= self.limits.contradicting * self.small_rows(method, x.a)
+        return (x.step <= self.small) & met
 
-    def once(carry):
-        old, history, k, total = carry
-        x = advance(old)
-        residual = by_row(x.r + x.s)
-        if settings.tolerance is not None:
-            over = jnp.minimum(x.step * method.size(x.a), by_row(x.r)) < settings.tolerance
-        elif settings.iterations is None:
-            over = (x.step <= small) & (by_row(x.r) <= limits.contradicting * scale(x.a))
-        else:
-            over = full(False, bool)
-        last = x.count >= length
-        # rows that no longer move, or never will
-        stuck = (by_row(x.r - old.r) < 0.1 * by_row(x.r)) & (settings.iterations is None) | last
-        missed = by_row(x.r) > limits.contradicting * scale(x.a)
-        look = ~old.done & ~x.looked & (over | stuck) & (x.count > 1) & missed
-        x = jax.lax.cond(jnp.any(look), lambda x: take_out(x, look), lambda x: x, x)
-        again = look & (by_row(x.s) > 0)
-        x = x._replace(done=old.done | ((over | last) & ~again))
-        x = jax.tree.map(lambda a, b: jnp.where(old.done, a, b), old, x)
-        total = total + jnp.where(old.done, 0, 1)
-        history = jax.lax.dynamic_update_slice(history, jnp.where(old.done, history[k - 1], residual)[None], (k, 0))
-        return x, history, k + 1, total
-
-    def take_out(x: Iterate, which) -> Iterate:
-        found = unmeetable(method.jacobian(), x.r, weight)
-        s = jnp.where(which & (by_row(found.part) > limits.contradicting * scale(x.a)), found.part, 0)
-        again = by_row(s) > 0
-        fresh = start._replace(s=s, r=c - s, doubt=jnp.where(again, found.doubt, 0))
+    def take_out(self, method: Method, x: Iterate, which) -> Iterate:
+        """Where rows contradict each other, start again without what they contradict by."""
+        found = unmeetable(method.jacobian(), x.r, self.weight)
+        again = which & (by_row(found.part) > self.limits.contradicting * self.small_rows(method, x.a))
+        s = jnp.where(again, found.part, 0)
+        fresh, *_ = self.start(method, jnp.zeros_like(x.lam))
+        fresh = fresh._replace(s=s, r=self.c - s, doubt=found.doubt, total=x.total)
         x = jax.tree.map(lambda a, b: jnp.where(again, a, b), fresh, x)
         return x._replace(looked=x.looked | which)
 
-    def unfinished(carry):
-        x, _, k, _ = carry
-        return (k < 2 * length) & ~jnp.all(x.done)
+    def fixed(self, method: Method, lam) -> Found:
+        """A number of iterations that derivatives pass through; the verdict is not part of them."""
 
-    history = jnp.zeros((2 * length,) + batch, c.dtype)
-    x, history, k, total = jax.lax.while_loop(unfinished, once, (start, history, 0, full(0.0)))
-    kept = jnp.where((jnp.arange(length) < k)[:, None], history[:length], history[k - 1])
-    return finish(x, kept, total)
+        def once(x, _):
+            x = self.advance(method, x)
+            return x, by_row(x.r)
+
+        x, history = jax.lax.scan(once, self.start(method, lam)[0], length=self.length)
+        if not self.settings.judged:
+            return self.finish(method, x, history)
+        still = jax.lax.stop_gradient
+        missed = by_row(x.r) > self.limits.contradicting * self.small_rows(method, x.a)
+
+        def without_contradiction(x):
+            found = unmeetable(method.jacobian(), x.r, self.weight)
+            da, _ = method.correct(x.a, x.lam, x.r - found.part)
+            step = method.size(da) / jnp.maximum(1, method.size(x.a))
+            # multipliers have grown by every iteration, and their rounding with them
+            settled = jnp.where(step <= 0.1 * self.limits.wrong, 0, jnp.inf)
+            return found.part, jnp.where(missed, settled, x.step), found.doubt
+
+        nothing = lambda x: (jnp.zeros_like(x.r), x.step, x.doubt)  # noqa: E731
+        s, step, doubt = still(jax.lax.cond(jnp.any(missed), without_contradiction, nothing, still(x)))
+        judged = still(x)._replace(s=s, r=still(x.r) - s, step=step, doubt=doubt)
+        found = self.finish(method, judged, history)
+        return found._replace(a=x.a, lam=x.lam, change=x.step * jnp.maximum(1, method.size(x.a)))
+
+    def record(self, history, k):
+        """One residual per iteration; the last one where fewer were needed."""
+        made = jnp.arange(self.length) < k
+        return jnp.where(made[:, None], history[: self.length], history[jnp.maximum(k - 1, 0)])
+
+    def finish(self, method: Method, x: Iterate, history) -> Found:
+        limits, tolerance = self.limits, self.settings.tolerance
+        size, small_rows = jnp.maximum(1, method.size(x.a)), self.small_rows(method, x.a)
+        right = (x.step <= self.small) & (x.doubt * by_row(x.s) <= 0.3 * limits.wrong * size)
+        missed = by_row(x.r + x.s)
+        if tolerance is None:
+            met = right & (missed <= limits.met * small_rows) & (by_row(x.s) <= limits.contradicting * small_rows)
+        else:
+            met = missed <= tolerance
+        verdict = jnp.where(met, Result.converged, jnp.where(right, Result.stationary, Result.not_converged))
+        finite = jnp.isfinite(missed) & jnp.isfinite(size)
+        verdict = jnp.where(finite, verdict, Result.not_converged).astype(self.c.dtype)
+        return Found(x.a, x.lam, history, x.step * size, x.total, verdict)
 
 
 def by_row(x):

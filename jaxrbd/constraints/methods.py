@@ -98,19 +98,27 @@ def constrained_aba(task: Task, settings: Settings) -> Found:
     """[CABA] Algorithms 1-3, with loops, in corrections (`articulated.py`). O(n + m)."""
     plan, table, prob, rest, acting = along_links(task)
     mobility = local_mobility(plan, table, prob, acting)
-    if task.mu is None:
-        acting = acting._replace(mu=penalties(mobility, task.weight))
-    fac = art.factor(plan, table, prob, acting)
-    method = Method(
+
+    def build(R):
+        x = acting._replace(mu=R)
+        fac = art.factor(plan, table, prob, x)
+        return links_method(
+            task, plan, table, prob, x, lambda a, lam, r: art.correct(plan, table, prob, fac, x, a, lam, r)
+        )
+
+    penalty = penalties(mobility, task.weight) if task.mu is None else task.mu
+    found = iterate(build, penalty, mobility, task.c, task.lam, task.weight, settings)
+    return found._replace(a=in_joints(task, plan, rest, found.a))
+
+
+def links_method(task: Task, plan, table, prob, acting: Acting, correct: Callable) -> Method:
+    return Method(
         zero=art.no_accelerations(plan, prob),
-        correct=lambda a, lam, r: art.correct(plan, table, prob, fac, acting, a, lam, r),
+        correct=correct,
         rows=lambda a: row_motion(plan, table, acting, a.links, a.joints),
         size=lambda a: art.largest_acceleration(plan, a),
         jacobian=lambda: dense_jacobian(task),
-        stiffness=jnp.min(acting.mu * mobility, 0),
     )
-    found = iterate(method, task.c, task.lam, task.weight, settings)
-    return found._replace(a=in_joints(task, plan, rest, found.a))
 
 
 def soft(task: Task, settings: Settings) -> Found:
@@ -144,50 +152,47 @@ def prox_pv(task: Task, settings: Settings) -> Found:
     order = np.argsort(plan.lane)  # lanes and rows are the same numbers in another order
     delassus = fac.world[plan.lane][:, plan.lane]
     mobility = of_moving_rows(diagonal(delassus), local_mobility(plan, table, prob, acting))
-    apply, mu = damped_inverse(delassus, mobility, task)
 
-    def correct(a, lam, r):
-        left = art.unbalanced(plan, table, prob, acting, a, lam)
-        pushed = art.push(plan, prob, fac, left.p, left.tau, lane_numbers(plan, -r))
-        A0 = art.free_roots(prob, fac, pushed, left.tau0)
-        dlam = apply(-art.world_rows(fac, pushed, A0)[plan.lane])
-        dA, joints, _ = art.pull(plan, prob, fac, pushed, A0, -dlam[order])
-        return art.Accelerations(dA, joints), dlam
+    def build(R):
+        apply = damped_inverse(delassus, R)
 
-    method = Method(
-        zero=art.no_accelerations(plan, prob),
-        correct=correct,
-        rows=lambda a: row_motion(plan, table, acting, a.links, a.joints),
-        size=lambda a: art.largest_acceleration(plan, a),
-        jacobian=lambda: dense_jacobian(task),
-        stiffness=jnp.min(mu * mobility, 0),
-    )
-    found = iterate(method, task.c, task.lam, task.weight, settings)
+        def correct(a, lam, r):
+            left = art.unbalanced(plan, table, prob, acting, a, lam)
+            pushed = art.push(plan, prob, fac, left.p, left.tau, lane_numbers(plan, -r))
+            A0 = art.free_roots(prob, fac, pushed, left.tau0)
+            dlam = apply(-art.world_rows(fac, pushed, A0)[plan.lane])
+            dA, joints, _ = art.pull(plan, prob, fac, pushed, A0, -dlam[order])
+            return art.Accelerations(dA, joints), dlam
+
+        return links_method(task, plan, table, prob, acting, correct)
+
+    penalty = dual_penalties(mobility, task)
+    found = iterate(build, penalty, mobility, task.c, task.lam, task.weight, settings)
     return found._replace(a=in_joints(task, plan, rest, found.a))
 
 
-def damped_inverse(delassus, mobility, task: Task):
-    """x -> (J M^-1 Jᵀ + R^-1)^-1 x by one Cholesky factor ([CABA] Eq. 13), and R.
+def dual_penalties(mobility, task: Task):
+    """Rows that repeat each other leave the factor nothing but 1/R to stand on: it is kept above rounding."""
+    if task.mu is None:
+        return penalties(mobility, task.weight)
+    rounding = 2 * len(task.c) * jnp.finfo(task.c.dtype).eps * jax.lax.stop_gradient(mobility)
+    return jnp.minimum(task.mu, 1 / rounding)
 
-    Rows that repeat each other leave the factor nothing but 1/R to stand on: a penalty that users give is kept
-    above the rounding of J M^-1 Jᵀ.
-    """
-    m = delassus.shape[0]
-    rounding = 2 * m * jnp.finfo(delassus.dtype).eps * jax.lax.stop_gradient(mobility)
-    mu = penalties(mobility, task.weight) if task.mu is None else jnp.minimum(task.mu, 1 / rounding)
-    eye = jnp.asarray(np.eye(m)[:, :, None], delassus.dtype)
-    chol = jax.scipy.linalg.cho_factor(jnp.moveaxis(delassus + eye / mu, -1, 0), lower=True)
-    apply = lambda r: jax.scipy.linalg.cho_solve(chol, r.T[..., None])[..., 0].T  # noqa: E731
-    return apply, mu
+
+def damped_inverse(delassus, R):
+    """x -> (J M^-1 Jᵀ + R^-1)^-1 x by one Cholesky factor ([CABA] Eq. 13)."""
+    eye = jnp.asarray(np.eye(len(R))[:, :, None], R.dtype)
+    chol = jax.scipy.linalg.cho_factor(jnp.moveaxis(delassus + eye / R, -1, 0), lower=True)
+    return lambda r: jax.scipy.linalg.cho_solve(chol, r.T[..., None])[..., 0].T
 
 
 def prox_ltl(task: Task, settings: Settings) -> Found:
     """[CABA] Eq. 13 on the branch-sparse factor of M: J M^-1 Jᵀ, then the dual. O(n d² + n m² + m³)."""
-    return on_mass_factor(task, settings, damped_inverse)
+    return on_mass_factor(task, settings, damped_inverse, dual_penalties)
 
 
-def on_mass_factor(task: Task, settings: Settings, inverse: Callable) -> Found:
-    """Methods that solve the dual problem in joint space; `inverse(delassus, task)` is their choice."""
+def on_mass_factor(task: Task, settings: Settings, inverse: Callable, penalty: Callable) -> Found:
+    """Methods that solve the dual problem in joint space; `inverse(delassus, R)` is their choice."""
     M, J = matrices(task)
     pattern = sparse.pattern_of(mass_pattern(task.sys.topology))
     H = sparse.factor(pattern, sparse.store(pattern, M))
@@ -195,15 +200,18 @@ def on_mass_factor(task: Task, settings: Settings, inverse: Callable) -> Found:
     D = sparse.diagonal(pattern, H)
     delassus = gram(Y, 1 / D)
     mobility = of_moving_rows(diagonal(delassus), joint_mobility(J, diagonal(M)))
-    apply, mu = inverse(delassus, mobility, task)
 
-    def correct(a, lam, r):
-        y = sparse.solve_transposed(pattern, H, unbalanced(task, a, lam)) / D
-        dlam = apply(r - jnp.sum(Y * y[:, None], 0))
-        return sparse.solve_lower(pattern, H, y + jnp.sum(Y * dlam[None], 1) / D), dlam
+    def build(R):
+        apply = inverse(delassus, R)
 
-    kappa = jnp.min(mu * mobility, 0)
-    return iterate(joint_space(J, correct, kappa), task.c, task.lam, task.weight, settings)
+        def correct(a, lam, r):
+            y = sparse.solve_transposed(pattern, H, unbalanced(task, a, lam)) / D
+            dlam = apply(r - jnp.sum(Y * y[:, None], 0))
+            return sparse.solve_lower(pattern, H, y + jnp.sum(Y * dlam[None], 1) / D), dlam
+
+        return joint_space(J, correct)
+
+    return iterate(build, penalty(mobility, task), mobility, task.c, task.lam, task.weight, settings)
 
 
 def joint_mobility(J, inertias):
@@ -246,14 +254,13 @@ def forces_of_rows(sys: System, con: Constraints, x: Rows, lam):
     return kin.take(f, slice(0, N)), kin.take(f, slice(N, None)), joints
 
 
-def joint_space(J, correct: Callable, kappa) -> Method:
+def joint_space(J, correct: Callable) -> Method:
     return Method(
         zero=jnp.zeros((J.shape[1],) + J.shape[2:], J.dtype),
         correct=correct,
         rows=lambda a: jnp.sum(J * a[None], 1),
         size=by_row,
         jacobian=lambda: J,
-        stiffness=kappa,
     )
 
 
@@ -263,31 +270,37 @@ def prox_ltls(task: Task, settings: Settings) -> Found:
     touches = constraint_pattern(task.sys, task.con)
     pattern = sparse.pattern_of(mass_pattern(task.sys.topology) | (touches.T @ touches))
     mobility = joint_mobility(J, diagonal(M))
-    if task.mu is None:
-        task = task._replace(mu=penalties(mobility, task.weight))
-    H = sparse.factor(pattern, sparse.store(pattern, augmented_mass_matrix(task, J)))
 
-    def correct(a, lam, r):
-        da = sparse.solve(pattern, H, unbalanced(task, a, lam + task.mu * r))
-        return da, task.mu * (r - jnp.sum(J * da[None], 1))
+    def build(R):
+        H = sparse.factor(pattern, sparse.store(pattern, augmented_mass_matrix(task, J, R)))
 
-    kappa = jnp.min(task.mu * mobility, 0)
-    return iterate(joint_space(J, correct, kappa), task.c, task.lam, task.weight, settings)
+        def correct(a, lam, r):
+            da = sparse.solve(pattern, H, unbalanced(task, a, lam + R * r))
+            return da, R * (r - jnp.sum(J * da[None], 1))
+
+        return joint_space(J, correct)
+
+    penalty = penalties(mobility, task.weight) if task.mu is None else task.mu
+    return iterate(build, penalty, mobility, task.c, task.lam, task.weight, settings)
 
 
 def dense(task: Task, settings: Settings) -> Found:
     """The dual problem by eigenvalues of J M^-1 Jᵀ, rows scaled to one: as little damping as rounding allows."""
+    damping = 4 * len(task.c) * jnp.finfo(task.c.dtype).eps
 
-    def by_eigenvalues(delassus, mobility, task):
-        scale = 1 / jnp.sqrt(mobility).T
+    def by_eigenvalues(delassus, R):
+        scale = jnp.sqrt(damping * R).T
         scaled = scale[:, :, None] * jnp.moveaxis(delassus, -1, 0) * scale[:, None]
         w, U = jnp.linalg.eigh(0.5 * (scaled + jnp.swapaxes(scaled, 1, 2)))
-        damping = 4 * w.shape[-1] * jnp.finfo(w.dtype).eps
-        inverse = 1 / (jnp.maximum(w, 0) + damping)[..., None]
-        apply = lambda r: (scale * (U @ (inverse * (jnp.swapaxes(U, 1, 2) @ (scale * r.T)[..., None])))[..., 0]).T  # noqa: E731
-        return apply, 1 / (damping * mobility)
+        inverse = 1 / (jnp.maximum(w, 0) + damping)
 
-    return on_mass_factor(task, settings, by_eigenvalues)
+        def apply(r):
+            along = jnp.swapaxes(U, 1, 2) @ (scale * r.T)[..., None]
+            return (scale * (U @ (inverse[..., None] * along))[..., 0]).T
+
+        return apply
+
+    return on_mass_factor(task, settings, by_eigenvalues, lambda mobility, _: 1 / (damping * mobility))
 
 
 def classic(task: Task, settings: Settings) -> Found:
@@ -296,13 +309,9 @@ def classic(task: Task, settings: Settings) -> Found:
     A second time with the residuals of the first tells whether it did; what misses the rows is not even the
     least-squares answer.
     """
-
-    def undamped(delassus, mobility, task):
-        chol = jax.scipy.linalg.cho_factor(jnp.moveaxis(delassus, -1, 0), lower=True)
-        apply = lambda r: jax.scipy.linalg.cho_solve(chol, r.T[..., None])[..., 0].T  # noqa: E731
-        return apply, jnp.full_like(task.c, jnp.inf)
-
-    found = on_mass_factor(task, Settings("Classic", 2, fixed=True), undamped)
+    undamped = lambda mobility, _: jnp.full_like(mobility, jnp.inf)  # noqa: E731
+    twice = Settings("Classic", 2, fixed=True)
+    found = on_mass_factor(task, twice, damped_inverse, undamped)
     verdict = jnp.where(found.verdict == Result.converged, found.verdict, Result.not_converged)
     return found._replace(verdict=verdict.astype(found.verdict.dtype))
 
@@ -325,7 +334,7 @@ def matrices(task: Task):
     return wide(M), dense_jacobian(task)
 
 
-def augmented_mass_matrix(task: Task, J):
+def augmented_mass_matrix(task: Task, J, mu):
     """M + Jᵀ mu J, (nv, nv, B), by composite bodies with inertias H + Kᵀ mu K ([CABA] Eq. 24).
 
     Rows between two bodies, or on joints, have no such inertia: they are added as they are.
@@ -333,13 +342,13 @@ def augmented_mass_matrix(task: Task, J):
     t, nodes = task.sys.topology, nodes_of(task.sys.topology)
     table, closed = table_of(t, task.con.entries), plan_of(t, task.con.entries).closed
     K = task.x.KA.rotate(kin.take(task.moving.R, table.slot_a))
-    scaled = K * jnp.where(closed[:, None], task.mu, 0)
+    scaled = K * jnp.where(closed[:, None], mu, 0)
     outer = zero_articulated().minus_outer(Force(-K.ang, -K.lin), scaled)
     extra = jax.tree.map(lambda k: sum_by_row(k, table.slot_a, nodes.size + nodes.nroots), outer)
     split = kin.take(extra, slice(0, nodes.size)), kin.take(extra, slice(nodes.size, None))
     M_mu = mass_matrix_with(task.sys, task.q, split)
     loops = np.flatnonzero(~closed)
-    return M_mu + gram(J[loops], task.mu[loops]) if len(loops) else M_mu
+    return M_mu + gram(J[loops], mu[loops]) if len(loops) else M_mu
 
 
 def dense_jacobian(task: Task):

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.data import Constraints, Entry
+from jaxrbd.constraints.data import Constraints, Entry, row_weights
 from jaxrbd.forces import joint_coordinates
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
@@ -151,7 +151,7 @@ def constraint_rows(sys: System, con: Constraints, q, v, moving: Moving, a=None)
         gamma = gamma + sum_by_row(kappa * rows(a, table.joint_dofs), table.joint_rows, table.m)
     per_row = lambda x: rows(x, table.entry)  # noqa: E731
     target = con.target - per_row(con.damping) * u - per_row(con.stiffness) * phi
-    return Rows(KA, KB, kappa, phi, u, gamma, target, per_row(con.weight))
+    return Rows(KA, KB, kappa, phi, u, gamma, target, row_weights(entries, con.weight))
 
 
 def sum_by_row(x, owners: np.ndarray, count: int):

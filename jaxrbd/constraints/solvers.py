@@ -51,6 +51,7 @@ class Proximal:
     iterations: int | None = static(default=None)
     tolerance: float | None = static(default=None)
     gradients: str = static(default="implicit")
+    adaptive: bool = static(default=False)
 
     def __post_init__(self):
         name = type(self).__name__
@@ -188,7 +189,7 @@ def constrained_dynamics(
 def settings_of(solver: Proximal) -> Settings:
     unrolled = solver.gradients == "unrolled"
     count = 5 if unrolled and solver.iterations is None else solver.iterations
-    return Settings(type(solver).__name__, count, solver.tolerance, fixed=unrolled)
+    return Settings(type(solver).__name__, count, solver.tolerance, solver.adaptive, fixed=unrolled)
 
 
 @lru_cache(maxsize=256)
@@ -258,7 +259,7 @@ def residuals(sys: System, con: Constraints, q, v, tau, f_ext, a, lam):
 
 def implicit_rules(settings: Settings):
     """Tangent and adjoint: the same linear problem with another right-hand side, by the same solver."""
-    fixed = Settings(settings.method, max(settings.iterations or 5, 3), fixed=True)
+    fixed = Settings(settings.method, max(settings.iterations or 5, 3), fixed=True, judged=False)
 
     def at_solution(program, leaves, out):
         n = max(x.shape[-1] for x in [*leaves, *out])
