@@ -19,7 +19,7 @@ import numpy as np
 from jaxrbd.errors import ModelError
 from jaxrbd.model import shapes as _shapes
 from jaxrbd.model import values
-from jaxrbd.model.compile import build, neutral_coordinates
+from jaxrbd.model.compile import build
 from jaxrbd.model.description import (
     JOINT_SIZES,
     WORLD,
@@ -33,6 +33,7 @@ from jaxrbd.model.description import (
     Mimic,
     Pose,
     Shape,
+    neutral_coordinates,
 )
 from jaxrbd.model.rotations import matrix_from_rpy
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from jaxrbd.errors import ArgumentError, ModelWarning
 from jaxrbd.model.checks import SHAPE_SIZES
-from jaxrbd.model.compile import neutral_coordinates
 from jaxrbd.model.description import (
     WORLD,
     Actuator,
@@ -29,6 +28,7 @@ from jaxrbd.model.description import (
     Mimic,
     Pose,
     Shape,
+    neutral_coordinates,
 )
 from jaxrbd.model.rotations import matrix_from_quaternion
 from jaxrbd.model.system import System
