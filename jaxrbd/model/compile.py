@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.errors import ArgumentError
+from jaxrbd.errors import ArgumentError, ModelError, short
 from jaxrbd.model.base import pose_coordinates, set_base
 from jaxrbd.model.description import JOINT_SIZES, WORLD, Description, Pose, neutral_coordinates
 from jaxrbd.model.mass_rank import idle_joints
@@ -17,6 +17,7 @@ from jaxrbd.model.validate import check_structure, judge
 
 # joint limits as smooth springs: natural frequency and damping ratio on the inertia at the default pose
 _LIMIT_FREQUENCY, _LIMIT_DAMPING = 100.0, 1.0
+_MAY_BE_INFINITE = ("lower", "upper", "velocity_limit", "effort_limit", "control_range", "force_range")
 
 
 def build(description: Description, *, base: str | None = None, dtype=None, strict: bool = False) -> System:
@@ -26,7 +27,10 @@ def build(description: Description, *, base: str | None = None, dtype=None, stri
     tree = RigidTree(set_base(description, base))
     idle = idle_joints(tree)
     judge(tree, idle, strict)
-    return _Compiler(tree, idle, dtype).system()
+    with np.errstate(over="ignore"):  # `_check_range` says what is too large for the dtype
+        sys = _Compiler(tree, idle, dtype).system()
+    _check_range(sys, tree)
+    return sys
 
 
 def resolve_dtype(dtype):
@@ -207,6 +211,34 @@ class _Compiler:
             S = columns(j, world[i], world[i])
             diagonal.append(np.maximum(np.sum(S * (spatial[i] @ S), axis=0) + per_dof(j, "armature"), 1e-12))
         return np.concatenate(diagonal or [[]])
+
+
+def _check_range(sys: System, tree: RigidTree) -> None:
+    """Refuse finite numbers that the dtype turns into infinities, and masses that it turns into nothing."""
+    remedy = "Give SI units; float64 reaches further than float32."
+    for key, leaf in vars(sys).items():
+        if key == "topology" or key in _MAY_BE_INFINITE:
+            continue
+        x = np.asarray(leaf)
+        bad = ~np.isfinite(x)
+        if key == "mass":
+            bad |= (x == 0.0) & (np.array([link.mass for link in tree.links]) > 0.0)
+        if bad.any():
+            row = int(np.argwhere(bad)[0][0])
+            names = _row_names(sys.topology, key)
+            which = f' "{short(names[row])}"' if len(names) == len(x) else ""
+            where = f"{sys.topology.source}, {key} of{which}" if which else f"{sys.topology.source}, {key}"
+            raise ModelError(where, f"out of the range of {sys.dtype}", remedy)
+
+
+def _row_names(t: Topology, key: str) -> tuple[str, ...]:
+    """What the rows of a leaf belong to, as far as links and joints go."""
+    if key in ("mass", "com", "inertia") or key.startswith("frame_"):
+        return t.frame_names[: t.link_count] if key in ("mass", "com", "inertia") else t.frame_names
+    if key in ("joint_position", "joint_quaternion", "axis", "axis2", "pitch"):
+        return t.joint_names
+    sizes = [JOINT_SIZES[kind][1] for kind in t.joint_types]
+    return tuple(name for name, nv in zip(t.joint_names, sizes) for _ in range(nv))
 
 
 def _spatial_inertia(X: Pose, link) -> np.ndarray:
