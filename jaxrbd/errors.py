@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 
@@ -21,7 +22,7 @@ class ModelError(RbdError, ValueError):
     """
 
     def __init__(self, where: str, cause: str, remedy: str = ""):
-        where, cause, remedy = (short(part, _LONGEST) for part in (where, cause, remedy))
+        where, cause, remedy = (_tamed(part) for part in (where, cause, remedy))
         self.where, self.cause, self.remedy = where, cause, remedy
         text = f"{where}: {cause.rstrip('.')}."
         super().__init__(f"{text} {remedy}".rstrip())
@@ -49,3 +50,11 @@ def short(text: str, limit: int = 60) -> str:
         return text
     head = (limit - 3) * 2 // 3
     return f"{text[:head]}...{text[len(text) - (limit - 3 - head) :]}"
+
+
+def _tamed(text: str) -> str:
+    """Part of a message without endless names in it."""
+    text = re.sub(
+        r"(?<=\").{81,}?(?=\")|(?<=').{81,}?(?=')|\S{201,}", lambda found: short(found[0], 80), text
+    )
+    return short(text, _LONGEST)

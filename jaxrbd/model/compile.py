@@ -29,7 +29,7 @@ def build(description: Description, *, base: str | None = None, dtype=None, stri
     judge(tree, idle, strict)
     with np.errstate(over="ignore"):  # `_check_range` says what is too large for the dtype
         sys = _Compiler(tree, idle, dtype).system()
-    _check_range(sys, tree)
+        _check_range(sys, tree)
     return sys
 
 
@@ -223,6 +223,8 @@ def _check_range(sys: System, tree: RigidTree) -> None:
         bad = ~np.isfinite(x)
         if key == "mass":
             bad |= (x == 0.0) & (np.array([link.mass for link in tree.links]) > 0.0)
+        elif key == "com":  # algorithms take m |c|²
+            bad |= ~np.isfinite(np.asarray(sys.mass)[:, None] * np.sum(x * x, axis=1, keepdims=True))
         if bad.any():
             row = int(np.argwhere(bad)[0][0])
             names = _row_names(sys.topology, key)
