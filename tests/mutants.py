@@ -77,6 +77,7 @@ def schema() -> dict[str, list[tuple[str, list[str]]]]:
 SCHEMA = schema()
 KNOWN = [  # what was found before
     '<mujoco><worldbody><body><geom class="%n" size="1"/></body></worldbody></mujoco>',
+    URDF.replace('iyy="1"', 'iyy="1e308"').replace("0 0.1 0", "1 1 1"),
     '<mujoco model="%n"><worldbody><body name="%s" childclass="%n%n"/></worldbody></mujoco>',
 ]
 TREES = [ET.fromstring(text) for text in [URDF] * len(MODELS) + list(MODELS.values())]

@@ -327,7 +327,7 @@ class Builder:
             other = self._parent_joint[child].name
             cause = f"body {child!r} is already the child of joint {other!r}"
             raise ModelError(where, cause, "Close the second path with loop(...).")
-        if child not in self._parents:
+        if child != parent and child not in self._parents:
             return  # nothing hangs on it, so it is nobody's ancestor
         ancestor = parent
         while ancestor != child and ancestor in self._parent_joint:

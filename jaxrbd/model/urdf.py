@@ -79,16 +79,17 @@ def read_urdf(
     )
     try:
         check_structure(description, lines)
+        if len(roots) > 1:
+            raise ModelError(
+                f"{source}, <robot>",
+                f"{len(roots)} root links: {listing(roots)}; a URDF is one tree",
+                "Join them by a joint, add the missing <child>, or load them as separate models.",
+            )
     except ModelError as error:
-        raise _unexpanded(leftovers, source) if leftovers else error from None
-    if len(roots) > 1 and leftovers:
-        raise _unexpanded(leftovers, source)
-    if len(roots) > 1:
-        raise ModelError(
-            f"{source}, <robot>",
-            f"{len(roots)} root links: {listing(roots)}; a URDF is one tree",
-            "Join them by a joint, add the missing <child>, or load them as separate models.",
-        )
+        if not leftovers:
+            raise
+        hint = f"{error.remedy} Or is something missing? {_skipped(leftovers)} {_XACRO}"
+        raise ModelError(error.where, error.cause, hint) from None
     _warn_skipped(root, leftovers, source)
     if notes:
         warn(f"{source}: read with corrections: {listing(notes)}.")
@@ -129,8 +130,9 @@ def _inertia(read: Reader, link: Element, element: Element | None, R: np.ndarray
     inertia = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
     if np.array_equal(R, np.eye(3)):
         return inertia
-    rotated = R @ inertia @ R.T
-    return 0.5 * (rotated + rotated.T)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused with its place
+        rotated = R @ inertia @ R.T
+        return 0.5 * (rotated + rotated.T)
 
 
 # --- joints ------------------------------------------------------------------------------------------
@@ -273,10 +275,13 @@ def _unexpanded(xacro: list[Element], source: str) -> ModelError:
     return ModelError(where, "this is a xacro file", _XACRO)
 
 
+def _skipped(xacro: list[Element]) -> str:
+    return f"Xacro directives skipped: {listing(f'<{e.tag}> (line {e.line})' for e in xacro)}."
+
+
 def _warn_skipped(root: Element, xacro: list[Element], source: str) -> None:
     if xacro:
-        lines = listing(f"<{element.tag}> (line {element.line})" for element in xacro)
-        warn(f"{source}: xacro directives skipped: {lines}. If parts of the robot are missing: {_XACRO}")
+        warn(f"{source}: {_skipped(xacro)} If parts of the robot are missing: {_XACRO}")
     loops = [element for element in root if element.tag in ("loop", "coupling")]
     if loops:
         lines = listing(f"<{e.tag}> {e.get('name', '')!r} (line {e.line})" for e in loops)
