@@ -27,10 +27,10 @@ def build(description: Description, *, base: str | None = None, dtype=None, stri
     tree = RigidTree(set_base(description, base))
     idle = idle_joints(tree)
     judge(tree, idle, strict)
-    with np.errstate(over="ignore"):  # `_check_range` says what is too large for the dtype
+    with np.errstate(over="ignore", invalid="ignore"):  # `_check_range` says what is too large for the dtype
         sys = _Compiler(tree, idle, dtype).system()
         _check_range(sys, tree)
-    return sys
+    return jax.tree.map(jnp.asarray, sys)
 
 
 def resolve_dtype(dtype):
@@ -63,7 +63,7 @@ class _Compiler:
         ]
 
     def system(self) -> System:
-        d, f = self.d, lambda x, shape: jnp.asarray(np.asarray(x, float).reshape(shape), self.dtype)
+        d, f = self.d, lambda x, shape: np.asarray(x, float).reshape(shape).astype(self.dtype)
         nb, nl = len(self.joints), len(self.link_names)
         links = self.tree.links
         frame_of = {n: i for i, n in enumerate(self.link_names)}
@@ -216,15 +216,14 @@ class _Compiler:
 def _check_range(sys: System, tree: RigidTree) -> None:
     """Refuse finite numbers that the dtype turns into infinities, and masses that it turns into nothing."""
     remedy = "Give SI units; float64 reaches further than float32."
-    for key, leaf in vars(sys).items():
+    for key, x in vars(sys).items():
         if key == "topology" or key in _MAY_BE_INFINITE:
             continue
-        x = np.asarray(leaf)
         bad = ~np.isfinite(x)
         if key == "mass":
             bad |= (x == 0.0) & (np.array([link.mass for link in tree.links]) > 0.0)
         elif key == "com":  # algorithms take m |c|²
-            bad |= ~np.isfinite(np.asarray(sys.mass)[:, None] * np.sum(x * x, axis=1, keepdims=True))
+            bad |= ~np.isfinite(sys.mass[:, None] * np.sum(x * x, axis=1, keepdims=True))
         if bad.any():
             row = int(np.argwhere(bad)[0][0])
             names = _row_names(sys.topology, key)

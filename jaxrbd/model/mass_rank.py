@@ -16,6 +16,7 @@ from jaxrbd.model.rigid_tree import RigidTree, columns, joint_pose, per_dof
 
 NULL = 1e-12  # eigenvalues of the scaled M below this are zero: displacements of a millionth
 NOISE = 1e-14  # of the inertia about a joint's origin: what rounding leaves of a mass on its axis
+ROUNDING = 1e-14  # of a position
 REGULAR = 1e-9  # least principal moment of a regular inertia, of the largest
 GYRATION_FLOOR = 1e-6  # metres; an inertia below mass * floor² is the rounding noise of a point mass
 MAX_PART = 400  # degrees of freedom; larger parts (long chains of point masses) are not looked at
@@ -91,7 +92,7 @@ def _mass_matrix(tree: RigidTree, part: list[int], root_mass, com, roots, rng):
         slices[i] = slice(n, n + size)
         n += size
     frames, twists = {}, {}  # pose of each body, and its twist's columns about the part's origin
-    factor, armature, reach = [], np.zeros(n), np.zeros(n)
+    factor, armature, noise = [], np.zeros(n), np.zeros(n)
     origins = np.zeros((n, 3))
     for i in part:
         joint, parent = tree.joints[i], tree.parents[i]
@@ -103,13 +104,15 @@ def _mass_matrix(tree: RigidTree, part: list[int], root_mass, com, roots, rng):
         armature[slices[i]] = per_dof(joint, "armature")
         origins[slices[i]] = after.p
         centre = after.R @ com[i] + after.p
-        factor.append(root_mass[i] * (J[3:] + np.cross(J[:3], centre, axis=0)))
+        x, y, z = centre
+        factor.append(root_mass[i] * (J[3:] - np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]]) @ J[:3]))
         factor.append(roots[i] @ after.R.T @ J[:3])
         turned = J[:3].any(0)
         arm = np.sum((centre - origins) ** 2, axis=1)
-        reach += turned * (root_mass[i] ** 2 * arm + np.sum(roots[i] ** 2))
+        blur = ROUNDING**2 * np.sum(centre**2 + origins**2, axis=1)  # of both positions
+        noise += turned * (root_mass[i] ** 2 * (NOISE * arm + blur) + NOISE * np.sum(roots[i] ** 2))
     A = np.concatenate(factor)
-    return A.T @ A + np.diag(np.maximum(armature, 0.0)), NOISE * reach
+    return A.T @ A + np.diag(np.maximum(armature, 0.0)), noise
 
 
 def _null_space(M: np.ndarray, noise: np.ndarray) -> np.ndarray:
