@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jaxrbd.errors import ModelError, ModelWarning
+from jaxrbd.errors import ModelError, ModelWarning, short
 from jaxrbd.model.description import (
     WORLD,
     Actuator,
@@ -203,3 +203,5 @@ def test_long_lists_are_cut():
     with pytest.warns(ModelWarning, match="b0, b1, .*, b6 and 23 more"):
         validate(d)
     assert listing(["x", "y"]) == "x, y"
+    assert len(listing(["long" * 10] * 5)) < 220
+    assert listing(["x" * 500, "y"]) == f"{short('x' * 500)}, y"

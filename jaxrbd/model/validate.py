@@ -79,11 +79,13 @@ def check_size(description: Description) -> None:
 
 
 def listing(items: Iterable[str], limit: int = 8) -> str:
-    """The items after one another, the tail of a long list as "and 12 more"."""
+    """The items after one another in about 200 characters, the tail of a long list as "and 12 more"."""
     items = [short(item) for item in items]
-    if len(items) <= limit:
-        return ", ".join(items)
-    return f"{', '.join(items[: limit - 1])} and {len(items) - limit + 1} more"
+    shown = len(items) if len(items) <= limit else limit - 1
+    while shown > 1 and len(", ".join(items[:shown])) > 200:
+        shown -= 1
+    more = f" and {len(items) - shown} more" if shown < len(items) else ""
+    return ", ".join(items[:shown]) + more
 
 
 class _Checker:
