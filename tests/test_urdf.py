@@ -343,7 +343,7 @@ def test_xml_keeps_lines_and_text():
     "old, new, message",
     [
         ("<robot ", "<mujoco ", "root is not <robot>"),
-        ("</robot>", "<xacro:macro name='x'/></robot>", "xacro file.xacro > file.urdf"),
+        ("</robot>", "<xacro:leg side='left'/></robot>", "xacro file.xacro > file.urdf"),
         ('"0 0 0.5"', '"0 0 ${h}"', r'joint "shoulder" \(line 18\): unresolved xacro'),
         ('"revolute"', '"hinge"', r'arm.urdf, joint "shoulder" \(line 17\): unknown joint type "hinge"'),
         ('<parent link="base"/>', '<parent link="b"/>', r'"shoulder" \(line 17\): the parent link "b" does'),

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jaxrbd.errors import ModelError, ModelWarning
+from jaxrbd.errors import ModelError, ModelWarning, short
 from jaxrbd.model.description import (
     WORLD,
     Actuator,
@@ -48,6 +48,7 @@ def with_last(last: Body) -> Description:
 
 GOOD = chain(body("a"), body("b"), body("c"))
 NAN, INF = np.nan, np.inf
+NOTHING = body("b", 0, (0, 0, 0))
 
 
 def test_sound_models_pass_silently():
@@ -150,6 +151,7 @@ def test_mimic_circles_and_long_cycles_are_refused():
         (chain(body("a"), body("b", 1, (1, 1, 2.1))), "triangle inequality: b"),
         (chain(body("a"), body("b", 0, (1, 1, 1))), "inertia but no mass: b"),
         (chain(body("a"), body("b"), damping=-1.0), "negative damping: j1"),
+        (chain(body("a"), NOTHING, body("c")), "cancel without moving any mass: j1, j2"),
     ],
 )  # fmt: skip
 def test_unphysical_models_warn_once_or_are_refused(description, message):
@@ -164,7 +166,7 @@ def test_unphysical_models_warn_once_or_are_refused(description, message):
     "description",
     [
         chain(body("a", 0, (0, 0, 0)), body("b")),  # on the ground
-        chain(body("a"), body("b", 0, (0, 0, 0)), body("c")),  # massless in between
+        chain(body("a"), NOTHING, body("c"), placement=Pose(p=np.array([1.0, 0, 0]))),  # massless in between
         chain(body("a"), body("b", 1, (0, 0, 0), (1, 0, 0))),  # a point mass on an arm
         chain(body("a"), body("b", 1, (0, 0, 0)), type="prismatic"),
         chain(body("a"), body("b", 1, (0, 0, 0)), type="screw", pitch=0.1),
@@ -201,3 +203,5 @@ def test_long_lists_are_cut():
     with pytest.warns(ModelWarning, match="b0, b1, .*, b6 and 23 more"):
         validate(d)
     assert listing(["x", "y"]) == "x, y"
+    assert len(listing(["long" * 10] * 5)) < 220
+    assert listing(["x" * 500, "y"]) == f"{short('x' * 500)}, y"

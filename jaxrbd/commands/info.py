@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 
@@ -65,6 +66,7 @@ def collect(sys, warnings=()) -> dict:
         "loops": [{"name": n, "kind": k} for n, k in zip(t.loop_names, t.loop_kinds)],
         "keyframes": list(sys.keyframe_names),
         "shapes": {kind: t.shape_kinds.count(kind) for kind in sorted(set(t.shape_kinds))},
+        "mesh_folders": sorted({os.path.dirname(path) for _, path in t.shape_files if path}),
         "missing_meshes": sorted({mesh for mesh, path in t.shape_files if mesh and not path}),
         "massless_bodies": list(t.massless),
         "warnings": list(warnings),
@@ -100,7 +102,7 @@ def render(facts: dict) -> str:
         ("links_on_the_world", "fixed to the world"),
         ("frames", "further frames"),
         ("keyframes", "keyframes"),
-        ("missing_meshes", "mesh files not found"),
+        ("mesh_folders", "mesh files found in"),
     ):
         if facts[key]:
             lines.append(f"{title}: {', '.join(facts[key])}")
@@ -111,7 +113,7 @@ def render(facts: dict) -> str:
         lines.append("shapes: " + ", ".join(f"{n} {kind}" for kind, n in facts["shapes"].items()))
     if facts["massless_bodies"]:
         names = ", ".join(facts["massless_bodies"])
-        lines.append(f"no forward dynamics: nothing with inertia moves with {names}")
+        lines.append(f"no forward dynamics: the mass matrix is singular, no inertia holds {names}")
     lines += [f"warning: {w}" for w in facts["warnings"]]
     return "\n".join(lines).rstrip()
 

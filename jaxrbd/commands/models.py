@@ -12,7 +12,7 @@ from jaxrbd.model.names import near_files, nearest
 
 
 def open_model(file: str, base: str | None = None, dtype=None, package_dirs=()):
-    """Compile the model; returns (system, texts of the warnings it gave)."""
+    """Compile the model; returns (system, texts of the warnings it gave, each once)."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ModelWarning)
         if file.startswith("zoo:"):
@@ -29,7 +29,7 @@ def open_model(file: str, base: str | None = None, dtype=None, package_dirs=()):
                 )
                 raise ModelError(file, f"the file {kind}", remedy)
             sys = rbd.load(path, base=base, dtype=dtype, package_dirs=package_dirs)
-    return sys, [str(w.message) for w in caught if issubclass(w.category, ModelWarning)]
+    return sys, list(dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, ModelWarning)))
 
 
 def _from_zoo(file: str):

@@ -235,7 +235,11 @@ class Run:
         right = (x.step <= self.small) & (x.doubt * by_row(x.s) <= 0.3 * limits.wrong * size)
         missed = by_row(x.r + x.s)
         if tolerance is None:
-            met = right & (missed <= limits.met * small_rows) & (by_row(x.s) <= limits.contradicting * small_rows)
+            met = (
+                right
+                & (missed <= limits.met * small_rows)
+                & (by_row(x.s) <= limits.contradicting * small_rows)
+            )
         else:
             met = missed <= tolerance
         verdict = jnp.where(met, Result.converged, jnp.where(right, Result.stationary, Result.not_converged))

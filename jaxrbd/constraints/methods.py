@@ -377,4 +377,3 @@ def constraint_pattern(sys: System, con: Constraints) -> np.ndarray:
     touches = a | b
     touches[table.joint_rows, table.joint_dofs] = True
     return touches
-

@@ -72,7 +72,9 @@ def _joint_inertias(plan: Plan, prob: Problem):
     NS = plan.support.size
     found = []
     at_roots = prob.H
-    six = jnp.stack([at_roots.A.xx, at_roots.A.yy, at_roots.A.zz, at_roots.C.xx, at_roots.C.yy, at_roots.C.zz], 1)
+    six = jnp.stack(
+        [at_roots.A.xx, at_roots.A.yy, at_roots.A.zz, at_roots.C.xx, at_roots.C.yy, at_roots.C.zz], 1
+    )
     six = six[NS:] + prob.armature0
     own = None
     if NS:

@@ -7,7 +7,8 @@
 
 Every call checks what it can at once and raises `ModelError` naming the element. Calls return the builder,
 so that they chain. A body that no joint moves is a root: it stands fixed in the world, or gets the joint
-that `build(base="free")` adds.
+that `build(base="free")` adds. The q of a free joint on the world is the body's pose in the world, and its
+`xyz` and `rpy` are where the default pose q0 puts it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import numpy as np
 from jaxrbd.errors import ModelError
 from jaxrbd.model import shapes as _shapes
 from jaxrbd.model import values
-from jaxrbd.model.compile import build, neutral_coordinates
+from jaxrbd.model.base import pose_coordinates
+from jaxrbd.model.compile import build
 from jaxrbd.model.description import (
     JOINT_SIZES,
+    MAX_LINKS,
     WORLD,
     Actuator,
     Body,
@@ -33,6 +36,7 @@ from jaxrbd.model.description import (
     Mimic,
     Pose,
     Shape,
+    neutral_coordinates,
 )
 from jaxrbd.model.names import hint
 from jaxrbd.model.rotations import matrix_from_rpy
@@ -62,6 +66,7 @@ class Builder:
         self._keyframes: dict[str, tuple] = {}
         self._world_shapes: list[Shape] = []
         self._parent_joint: dict[str, Joint] = {}  # child body -> the joint that moves it
+        self._parents: set[str] = set()  # bodies that carry a joint
 
     def body(
         self, name: str, mass: float = 0.0, com=None, inertia=None, shapes: Sequence[Shape] = ()
@@ -72,6 +77,8 @@ class Builder:
         collides); without shapes the centre is the body's origin and the body a point mass.
         """
         where = self._new("body", name, self._bodies)
+        if len(self._bodies) >= MAX_LINKS:
+            raise ModelError(where, f"more than {MAX_LINKS} bodies", "Split the model into several.")
         if name == WORLD:
             raise ModelError(where, "this name means the ground", "Choose another name.")
         if name in self._frames:
@@ -170,6 +177,7 @@ class Builder:
             **amounts,
         )
         self._joints[name] = self._parent_joint[child] = joint
+        self._parents.add(parent)
         return self
 
     def loop(
@@ -255,7 +263,8 @@ class Builder:
         return self
 
     def keyframe(self, name: str, q, v=None, u=None) -> Builder:
-        """Name a configuration. `q` and `v` are arrays, or map joint names to numbers (the rest is neutral).
+        """Name a configuration. `q` and `v` are arrays, or map joint names to numbers (the rest is neutral,
+        and free joints on the world are at their placement).
 
         Arrays follow the order in which the joints were declared, `u` that of the actuators.
         """
@@ -321,6 +330,8 @@ class Builder:
             other = self._parent_joint[child].name
             cause = f"body {child!r} is already the child of joint {other!r}"
             raise ModelError(where, cause, "Close the second path with loop(...).")
+        if child != parent and child not in self._parents:
+            return  # nothing hangs on it, so it is nobody's ancestor
         ancestor = parent
         while ancestor != child and ancestor in self._parent_joint:
             ancestor = self._parent_joint[ancestor].parent
@@ -345,8 +356,8 @@ class Builder:
 
         def flat(given, column):
             if isinstance(given, Mapping):
-                neutral = neutral_coordinates if column == 0 else lambda t: np.zeros(JOINT_SIZES[t][1])
-                parts = [np.ravel(given.get(j.name, neutral(j.type))) for j in self._joints.values()]
+                rest = _start if column == 0 else lambda j: np.zeros(JOINT_SIZES[j.type][1])
+                parts = [np.ravel(given.get(j.name, rest(j))) for j in self._joints.values()]
                 given = np.concatenate(parts) if parts else ()
             size = sum(JOINT_SIZES[j.type][column] for j in self._joints.values())
             return values.vector(where, "qv"[column], given, size)
@@ -358,3 +369,10 @@ class Builder:
         return Keyframe(
             name, flat(q, 0), None if v is None else flat(v, 1), None if u is None else np.asarray(u, float)
         )
+
+
+def _start(joint: Joint) -> np.ndarray:
+    """Where a joint is if nothing is said about it."""
+    if joint.type == "free" and joint.parent == WORLD:
+        return pose_coordinates(joint.placement)
+    return neutral_coordinates(joint.type)

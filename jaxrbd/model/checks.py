@@ -22,6 +22,7 @@ SHAPE_SIZES = {
     "mesh": 3,
     "heightfield": 4,
 }
+LARGEST = 1e60  # of any number in a model: products of five such still are numbers
 _PER_DOF = ("damping", "friction", "armature", "stiffness", "spring_reference")
 
 
@@ -35,6 +36,8 @@ def check_array(place: str, what: str, value, shape: tuple[int, ...], finite: bo
         raise ModelError(place, f"{what} has shape {array.shape}", f"Wrong number of values, {expected}.")
     if np.isnan(array).any() or (finite and np.isinf(array).any()):
         raise ModelError(place, f"{what} has a NaN or infinite number", "Give finite numbers.")
+    if finite and np.any(np.abs(array) > LARGEST):
+        raise ModelError(place, f"{what} has a number beyond {LARGEST:g}", "Give SI units: m, kg, s, rad.")
     return array
 
 

@@ -2,143 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.errors import ArgumentError, ModelError
-from jaxrbd.model.description import JOINT_SIZES, WORLD, Description, Joint, Pose
+from jaxrbd.errors import ModelError, short
+from jaxrbd.model.base import pose_coordinates, set_base
+from jaxrbd.model.description import JOINT_SIZES, WORLD, Description, Pose, neutral_coordinates
 from jaxrbd.model.dtypes import resolve_dtype
-from jaxrbd.model.rotations import matrix_from_quaternion, quaternion_from_matrix
+from jaxrbd.model.mass_rank import idle_joints
+from jaxrbd.model.rigid_tree import RigidTree, columns, per_dof, second_axis, unit
+from jaxrbd.model.rotations import quaternion_from_matrix
 from jaxrbd.model.system import System, Topology
-from jaxrbd.model.validate import validate
+from jaxrbd.model.validate import check_structure, judge
 
 # joint limits as smooth springs: natural frequency and damping ratio on the inertia at the default pose
 _LIMIT_FREQUENCY, _LIMIT_DAMPING = 100.0, 1.0
-_MAX_NODES = 20_000
+_MAY_BE_INFINITE = ("lower", "upper", "velocity_limit", "effort_limit", "control_range", "force_range")
 
 
 def build(description: Description, *, base: str | None = None, dtype=None, strict: bool = False) -> System:
-    """Compile a Description. `base`: None as described, "free" or "fixed" for every tree's root joint."""
+    """Compile a Description. `base`: None as described, "free" or "fixed" base, see `load`."""
     dtype = resolve_dtype(dtype)
-    description = set_base(description, base)
-    validate(description, strict=strict)
-    return _Compiler(description, dtype).system()
-
-
-def set_base(description: Description, base: str | None) -> Description:
-    """Exchange the root joints: "free" turns fixed roots into free ones, "fixed" the reverse."""
-    if base is None:
-        return description
-    if base not in ("free", "fixed"):
-        raise ArgumentError(f'base is {base!r}, expected None, "free" or "fixed".')
-    old, new = ("fixed", "free") if base == "free" else ("free", "fixed")
-    joints, masses = [], _tree_has_mass(description)
-    home = next((k.q for k in description.keyframes if k.name == "home"), None)
-    at = 0
-    for j in description.joints:
-        size = JOINT_SIZES.get(j.type, (0, 0))[0]
-        if j.parent == WORLD and j.type == old and (new == "fixed" or masses(j.child)):
-            placement = j.placement
-            if new == "fixed" and home is not None:  # stay where the default pose has it
-                q = np.asarray(home, float)[at : at + size]
-                placement = placement @ Pose(matrix_from_quaternion(q[3:]), q[:3])
-            j = replace(j, type=new, placement=placement, lower=-np.inf, upper=np.inf)
-        joints.append(j)
-        at += size
-    # keyframes hold q of the old joints; the base pose is not theirs to know
-    return description.replace(joints=tuple(joints), keyframes=_rebase_keyframes(description, joints))
-
-
-def _tree_has_mass(description):
-    mass = {b.name: b.mass for b in description.bodies}
-    children: dict[str, list[str]] = {}
-    for j in description.joints:
-        children.setdefault(j.parent, []).append(j.child)
-
-    def has_mass(name) -> bool:
-        todo, seen = [name], set()
-        while todo:
-            n = todo.pop()
-            if n in seen:
-                continue
-            seen.add(n)
-            if mass.get(n, 0) > 0:
-                return True
-            todo += children.get(n, [])
-        return False
-
-    return has_mass
-
-
-def _rebase_keyframes(description, joints):
-    result = []
-    for key in description.keyframes:
-        q, v, at_q, at_v = [], [], 0, 0
-        key_v = None if key.v is None else np.asarray(key.v, float)
-        for before, after in zip(description.joints, joints):
-            nq, nv = JOINT_SIZES.get(before.type, (0, 0))
-            old_q = np.asarray(key.q, float)[at_q : at_q + nq]
-            old_v = np.zeros(nv) if key_v is None else key_v[at_v : at_v + nv]
-            at_q, at_v = at_q + nq, at_v + nv
-            if before.type != after.type:
-                old_q = neutral_coordinates(after.type) if after.type == "free" else old_q[:0]
-                old_v = np.zeros(JOINT_SIZES[after.type][1])
-            q.append(old_q)
-            v.append(old_v)
-        result.append(replace(key, q=np.concatenate(q or [[]]), v=np.concatenate(v or [[]])))
-    return tuple(result)
-
-
-def neutral_coordinates(joint_type: str) -> np.ndarray:
-    q = np.zeros(JOINT_SIZES[joint_type][0])
-    if joint_type in ("spherical", "free"):
-        q[-4] = 1.0
-    return q
+    check_structure(description)
+    tree = RigidTree(set_base(description, base))
+    idle = idle_joints(tree)
+    judge(tree, idle, strict)
+    with np.errstate(over="ignore", invalid="ignore"):  # `_check_range` says what is too large for the dtype
+        sys = _Compiler(tree, idle, dtype).system()
+        _check_range(sys, tree)
+    return jax.tree.map(jnp.asarray, sys)
 
 
 class _Compiler:
-    def __init__(self, description: Description, dtype):
-        self.d, self.dtype = description, dtype
-        self.bodies = {b.name: b for b in description.bodies}
-        children: dict[str, list[Joint]] = {}
-        for j in description.joints:
-            children.setdefault(j.parent, []).append(j)
-        self.joints: list[Joint] = []  # of moving bodies, depth first
-        self.parents: list[int] = []
-        self.placements: list[Pose] = []  # joint frame in the moving parent
-        self.link_names: list[str] = []
-        self.link_body: list[int] = []
-        self.link_pose: list[Pose] = []
-        self.body_frames: list[int] = []
-        todo = [(j, -1, Pose()) for j in reversed(children.get(WORLD, []))]
-        while todo:
-            j, carrier, X_carrier_parent = todo.pop()
-            X = X_carrier_parent @ j.placement
-            if j.type == "fixed":
-                pose = X @ j.offset
-            else:
-                self.joints.append(j)
-                self.parents.append(carrier)
-                self.placements.append(X)
-                self.body_frames.append(len(self.link_names))
-                carrier, pose = len(self.joints) - 1, j.offset
-            self.link_names.append(j.child)
-            self.link_body.append(carrier)
-            self.link_pose.append(pose)
-            todo += [(c, carrier, pose) for c in reversed(children.get(j.child, []))]
-        if sum(JOINT_SIZES[j.type][1] for j in self.joints) > _MAX_NODES:
-            raise ModelError(
-                description.source,
-                f"more than {_MAX_NODES} degrees of freedom",
-                "Split the model into several.",
-            )
+    def __init__(self, tree: RigidTree, idle: list[tuple[str, int]], dtype):
+        self.tree, self.d, self.dtype, self.idle = tree, tree.description, dtype, idle
+        self.joints, self.parents = tree.joints, tree.parents
+        self.link_names, self.link_body, self.link_pose = tree.link_names, tree.link_body, tree.link_pose
+        floating = [j.type == "free" and parent < 0 for j, parent in zip(self.joints, self.parents)]
+        # q of a free joint on the ground is a pose in the world: its placement is only where it starts
+        self.placements = [Pose() if free else X for free, X in zip(floating, tree.placements)]
+        self.start = [
+            pose_coordinates(X) if free else neutral_coordinates(j.type)
+            for free, X, j in zip(floating, tree.placements, self.joints)
+        ]
 
     def system(self) -> System:
-        d, f = self.d, lambda x, shape: jnp.asarray(np.asarray(x, float).reshape(shape), self.dtype)
+        d, f = self.d, lambda x, shape: np.asarray(x, float).reshape(shape).astype(self.dtype)
         nb, nl = len(self.joints), len(self.link_names)
-        links = [self.bodies[n] for n in self.link_names]
+        links = self.tree.links
         frame_of = {n: i for i, n in enumerate(self.link_names)}
         extra = list(d.frames)
         names = self.link_names + [fr.name for fr in extra]
@@ -152,7 +64,7 @@ class _Compiler:
                 poses.append(self.link_pose[frame_of[fr.body]] @ fr.pose)
         joint_index = {j.name: i for i, j in enumerate(self.joints)}
         dof = lambda key: np.concatenate([per_dof(j, key) for j in self.joints] or [[]])  # noqa: E731
-        diagonal, massless = self._inertia_at_neutral(links)
+        diagonal = self._inertia_at_neutral(links)
         shapes = [(frame_of[b.name], s) for b in links for s in b.shapes] + [(-1, s) for s in d.world_shapes]
         mimics = [
             (joint_index[j.name], joint_index[j.mimic.joint], j.mimic)
@@ -174,7 +86,7 @@ class _Compiler:
             frame_names=tuple(names),
             frame_bodies=tuple(bodies),
             link_count=nl,
-            body_frames=tuple(self.body_frames),
+            body_frames=tuple(self.tree.body_frames),
             shape_frames=tuple(i for i, _ in shapes),
             shape_kinds=tuple(s.kind for _, s in shapes),
             shape_names=tuple(s.name for _, s in shapes),
@@ -189,7 +101,7 @@ class _Compiler:
             loop_frames=tuple((loop_target(lp, lp.body_a), loop_target(lp, lp.body_b)) for lp in loops),
             loop_active=tuple(bool(lp.active) for lp in loops),
             keyframe_names=tuple(k.name for k in d.keyframes),
-            massless=tuple(massless),
+            massless=tuple(self.joints[i].child for _, i in self.idle),
             has_offsets=any(np.any(j.offset.p) for j in self.joints),
             source=d.source,
         )
@@ -199,7 +111,7 @@ class _Compiler:
         for row, key in zip(keys_u, d.keyframes):
             if key.u is not None and len(key.u) == len(d.actuators):
                 row[:] = [u for u, a in zip(key.u, d.actuators) if a.joint in joint_index]
-        q0 = np.concatenate([neutral_coordinates(j.type) for j in self.joints] or [[]])
+        q0 = np.concatenate(self.start or [[]])
         if "home" in topology.keyframe_names:
             q0 = keys_q[topology.keyframe_names.index("home")]
         omega = _LIMIT_FREQUENCY
@@ -267,7 +179,7 @@ class _Compiler:
         return np.array(rows_q).reshape(n, topology.nq), np.array(rows_v).reshape(n, topology.nv)
 
     def _inertia_at_neutral(self, links):
-        """Diagonal of M at the neutral pose, and the bodies whose joint moves nothing that has inertia."""
+        """Diagonal of M at the neutral pose."""
         nb = len(self.joints)
         world = []
         for parent, X in zip(self.parents, self.placements):
@@ -279,65 +191,40 @@ class _Compiler:
         for i in reversed(range(nb)):
             if self.parents[i] >= 0:
                 spatial[self.parents[i]] += spatial[i]
-        diagonal, massless = [], []
+        diagonal = []
         for i, j in enumerate(self.joints):
-            S, arm = _columns(j, world[i]), per_dof(j, "armature")
-            block = S.T @ spatial[i] @ S + np.diag(arm)
-            diagonal.append(np.maximum(np.diag(block), 1e-12))
-            scale = max(np.abs(block).max(), 1e-30)
-            if np.abs(block).max() < 1e-12 or np.linalg.eigvalsh(block)[0] < 1e-13 * scale:
-                massless.append(j.child)
-        return np.concatenate(diagonal or [[]]), massless
+            S = columns(j, world[i], world[i])
+            diagonal.append(np.maximum(np.sum(S * (spatial[i] @ S), axis=0) + per_dof(j, "armature"), 1e-12))
+        return np.concatenate(diagonal or [[]])
 
 
-def per_dof(joint: Joint, key: str) -> np.ndarray:
-    """A joint's parameter as one number per degree of freedom."""
-    nv = JOINT_SIZES[joint.type][1]
-    return np.broadcast_to(np.asarray(getattr(joint, key), float).reshape(-1), (nv,)).astype(float)
+def _check_range(sys: System, tree: RigidTree) -> None:
+    """Refuse finite numbers that the dtype turns into infinities, and masses that it turns into nothing."""
+    remedy = "Give SI units; float64 reaches further than float32."
+    for key, x in vars(sys).items():
+        if key == "topology" or key in _MAY_BE_INFINITE:
+            continue
+        bad = ~np.isfinite(x)
+        if key == "mass":
+            bad |= (x == 0.0) & (np.array([link.mass for link in tree.links]) > 0.0)
+        elif key == "com":  # algorithms take m |c|²
+            bad |= ~np.isfinite(sys.mass[:, None] * np.sum(x * x, axis=1, keepdims=True))
+        if bad.any():
+            row = int(np.argwhere(bad)[0][0])
+            names = _row_names(sys.topology, key)
+            which = f' "{short(names[row])}"' if len(names) == len(x) else ""
+            where = f"{sys.topology.source}, {key} of{which}" if which else f"{sys.topology.source}, {key}"
+            raise ModelError(where, f"out of the range of {sys.dtype}", remedy)
 
 
-def unit(axis) -> np.ndarray:
-    a = np.asarray(axis, float)
-    n = np.linalg.norm(a)
-    return a / n if n > 0 else np.array([0.0, 0.0, 1.0])
-
-
-def second_axis(joint: Joint) -> np.ndarray:
-    """axis2 as given; for planar joints made normal to the axis; a perpendicular where absent."""
-    a = unit(joint.axis)
-    if joint.axis2 is not None:
-        b = unit(joint.axis2)
-        if joint.type != "planar":
-            return b
-    else:
-        b = np.array([1.0, 0.0, 0.0])
-        if abs(a @ b) > 1 - 1e-6:
-            b = np.array([0.0, 1.0, 0.0])
-    b = b - (a @ b) * a
-    return unit(b)
-
-
-def _columns(joint: Joint, X: Pose) -> np.ndarray:
-    """Motion subspace at the neutral pose about the world's origin, (6, nv)."""
-    a, b = X.R @ unit(joint.axis), X.R @ second_axis(joint)
-    turn = lambda s: np.concatenate([s, np.cross(X.p, s)])  # noqa: E731
-    slide = lambda s: np.concatenate([np.zeros(3), s])  # noqa: E731
-    t = joint.type
-    if t in ("revolute", "continuous"):
-        cols = [turn(a)]
-    elif t == "prismatic":
-        cols = [slide(a)]
-    elif t == "screw":
-        cols = [turn(a) + joint.pitch * slide(a)]
-    elif t == "cylindrical":
-        cols = [turn(a), slide(a)]
-    elif t == "universal":
-        cols = [turn(a), turn(b)]
-    elif t == "planar":
-        cols = [slide(b), slide(np.cross(a, b)), turn(a)]
-    else:
-        cols = [turn(e) for e in X.R.T] + ([slide(e) for e in X.R.T] if t == "free" else [])
-    return np.stack(cols, 1)
+def _row_names(t: Topology, key: str) -> tuple[str, ...]:
+    """What the rows of a leaf belong to, as far as links and joints go."""
+    if key in ("mass", "com", "inertia") or key.startswith("frame_"):
+        return t.frame_names[: t.link_count] if key in ("mass", "com", "inertia") else t.frame_names
+    if key in ("joint_position", "joint_quaternion", "axis", "axis2", "pitch"):
+        return t.joint_names
+    sizes = [JOINT_SIZES[kind][1] for kind in t.joint_types]
+    return tuple(name for name, nv in zip(t.joint_names, sizes) for _ in range(nv))
 
 
 def _spatial_inertia(X: Pose, link) -> np.ndarray:

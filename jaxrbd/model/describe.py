@@ -8,15 +8,13 @@ coordinates in the same order, and the same dynamics.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 
 import jax
 import numpy as np
 
-from jaxrbd.errors import ArgumentError, ModelWarning
+from jaxrbd.errors import ArgumentError, warn
 from jaxrbd.model.checks import SHAPE_SIZES
-from jaxrbd.model.compile import neutral_coordinates
 from jaxrbd.model.description import (
     WORLD,
     Actuator,
@@ -29,6 +27,7 @@ from jaxrbd.model.description import (
     Mimic,
     Pose,
     Shape,
+    neutral_coordinates,
 )
 from jaxrbd.model.leaves import leaf_shapes
 from jaxrbd.model.rotations import matrix_from_quaternion
@@ -236,7 +235,7 @@ class _Describer:
             if kind == "coupling":
                 if a < 0:
                     text = f'{t.source}: the coupling "{name}" drives a joint that does not move; dropped.'
-                    warnings.warn(text, ModelWarning, stacklevel=4)
+                    warn(text)
                     continue
                 ends = (t.joint_names[a], t.joint_names[b] if b >= 0 else "")
             else:

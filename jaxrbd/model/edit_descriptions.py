@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.description import JOINT_SIZES, WORLD, Description, Joint, Keyframe, Loop, Pose, Shape
-from jaxrbd.model.rotations import matrix_from_quaternion
+from jaxrbd.model.rigid_tree import joint_pose
 from jaxrbd.model.validate import listing
 
 DEFAULT = "<default>"  # a keyframe that carries q0 through an edit
@@ -49,29 +49,6 @@ def fix_joints(d: Description, positions: Mapping[str, np.ndarray | Pose]) -> tu
     loops = [(loop, _adapted(d, loop, positions)) for loop in d.loops]
     lost += [f'loop "{loop.name}"' for loop, new in loops if new is None]
     return replace(d, loops=tuple(new for _, new in loops if new is not None)), lost
-
-
-def joint_pose(joint: Joint, q: np.ndarray) -> Pose:
-    """Placement of a joint's moving side in its fixed side at coordinates q."""
-    t, a = joint.type, np.asarray(joint.axis, float)
-    a = a / np.linalg.norm(a)
-    b = a if joint.axis2 is None else np.asarray(joint.axis2, float) / np.linalg.norm(joint.axis2)
-    if t == "free":
-        return Pose(matrix_from_quaternion(q[3:]), q[:3])
-    if t == "spherical":
-        return Pose(matrix_from_quaternion(q))
-    if t == "prismatic":
-        return Pose(p=q[0] * a)
-    if t == "planar":
-        return Pose(_turn(a, q[2]), q[0] * b + q[1] * np.cross(a, b))
-    if t == "universal":
-        return Pose(_turn(a, q[0]) @ _turn(b, q[1]))
-    shift = {"screw": joint.pitch * q[0], "cylindrical": q[-1]}.get(t, 0.0)
-    return Pose(_turn(a, q[0]), shift * a)
-
-
-def _turn(axis: np.ndarray, angle: float) -> np.ndarray:
-    return matrix_from_quaternion([np.cos(angle / 2), *(np.sin(angle / 2) * axis)])
 
 
 def _reduced(d: Description, key: Keyframe, positions, kept: np.ndarray) -> Keyframe:

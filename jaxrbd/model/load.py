@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from jaxrbd.errors import ArgumentError, ModelError
+from jaxrbd.errors import ArgumentError, ModelError, short, warn
 from jaxrbd.model.compile import build
 from jaxrbd.model.description import Description
 from jaxrbd.model.names import near_files
 from jaxrbd.model.save import FORMAT as SAVED
 from jaxrbd.model.system import System
+from jaxrbd.model.validate import listing
 from jaxrbd.model.xml_safe import parse_xml
 
 _MAX_BYTES = 64 * 2**20
@@ -26,13 +27,20 @@ def load(
 ) -> System:
     """A System from a URDF or MJCF file, or from its text.
 
-    `base`: None keeps the root as written (URDF: fixed), "free" adds a free joint named "root" where
-    none exists, "fixed" removes it. `package_dirs`: folders that hold the packages of "package://"
-    names; meshes are looked up there and in the model's own folder, nowhere else. `strict`: refuse
-    unphysical inertias instead of warning.
+    `base`: None keeps the root as written (URDF: fixed). "free" lets it float on a joint "root": a base
+    that floats already stays (a floating joint on a massless root link is one); else trees that have a
+    moving joint are freed, or, if none has, the only one with mass, but never an MJCF body without joints,
+    which belongs to the ground. Of several bases, those that are added are called "root",
+    "root_<body>", .... "fixed" stops bases where the default pose has them.
+
+    `package_dirs`: folders that hold the packages of "package://" names; meshes are looked up there, in the
+    model's own folder and, for "package://NAME/...", in folders NAME above it, nowhere else. `strict`:
+    refuse unphysical models instead of warning.
     """
     description = read_description(source, package_dirs=package_dirs)
-    return build(description, base=base, dtype=dtype, strict=strict)
+    sys = build(description, base=base, dtype=dtype, strict=strict)
+    _warn_unenforced(sys)
+    return sys
 
 
 def read_description(source: str | os.PathLike, *, package_dirs=()) -> Description:
@@ -46,15 +54,15 @@ def read_description(source: str | os.PathLike, *, package_dirs=()) -> Descripti
     if tag == "robot":
         from jaxrbd.model.urdf import read_urdf
 
-        return read_urdf(text, source=name, folder=folder, package_dirs=package_dirs)
+        return read_urdf(root, source=name, folder=folder, package_dirs=package_dirs)
     if tag == "mujoco":
         from jaxrbd.model.mjcf import read_mjcf
 
-        return read_mjcf(text, source=name, folder=folder, package_dirs=package_dirs)
+        return read_mjcf(root, source=name, folder=folder, package_dirs=package_dirs)
     if tag == "sdf":
         raise ModelError(name, "this is an SDF file", "Convert it to URDF or MJCF first; SDF is not read.")
     raise ModelError(
-        name, f"the root element is <{tag}>", "A URDF starts with <robot>, an MJCF with <mujoco>."
+        name, f"the root element is <{short(tag)}>", "A URDF starts with <robot>, an MJCF with <mujoco>."
     )
 
 
@@ -67,6 +75,23 @@ def _refuse_other_formats(path: Path) -> None:
     if start.startswith(b"PK"):
         remedy = "Read it with numpy.load; a model is a URDF or MJCF file, a saved System is for load_system."
         raise ModelError(str(path), "this is an archive (such as .npz), not a model", remedy)
+
+
+def _warn_unenforced(sys: System) -> None:
+    """Mimics and loops are data until a constraint solver gets them: said once, when a file brings them."""
+    t = sys.topology
+    mimics = [t.joint_names[joint] for joint, _ in t.mimics]
+    loops = [name for name, active in zip(t.loop_names, t.loop_active) if active]
+    parts = [
+        f"{len(names)} {what} ({listing(names)})"
+        for what, names in (("mimic joints", mimics), ("loops", loops))
+        if names
+    ]
+    if parts:
+        warn(
+            f"{t.source}: {' and '.join(parts)} are kept as data and move freely. To enforce them, pass "
+            "jaxrbd.constraints.of_model(sys) to constrained_step or constrained_rollout."
+        )
 
 
 def _read(source) -> tuple[str, str, Path | None]:

@@ -9,11 +9,9 @@ free joint differs (`convert.to_mujoco`). What a Description cannot hold is list
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
-from jaxrbd.errors import ModelError, ModelWarning
+from jaxrbd.errors import ModelError, short, warn
 from jaxrbd.model.description import Body, Description, Frame, Joint, Keyframe, Pose
 from jaxrbd.model.mjcf_actuators import joint_actuators, read_actuators, read_loops
 from jaxrbd.model.mjcf_compile import compile_mjcf, import_mujoco
@@ -45,11 +43,14 @@ def read_mjcf(text, source: str = "<string>", folder=None, package_dirs=()) -> D
         world_shapes=read_shapes(ctx, 0),
         gravity=np.zeros(3) if "gravity" in ctx.disabled else np.array(ctx.m.opt.gravity),
         source=source,
+        scenery=True,
     )
     _note_unrepresented(ctx)
     if ctx.lost:
-        listed = "; ".join(dict.fromkeys(ctx.lost))
-        warnings.warn(f"{source}: read, but not represented: {listed}.", ModelWarning, stacklevel=2)
+        lost = [short(what, 120) for what in dict.fromkeys(ctx.lost)]
+        more = f"; and {len(lost) - 30} more" if len(lost) > 30 else ""
+        warn(f"{source}: read, but not represented: {'; '.join(lost[:30])}{more}.")
+    _note_stepping(ctx)
     return description
 
 
@@ -128,7 +129,8 @@ def _joint_values(ctx: Context, j: int, kind: str) -> dict:
         values["friction"] = per_dof(m.dof_frictionloss)
     if kind in (HINGE, SLIDE):  # MuJoCo reflects rotor inertia and damping of scalar joints only
         for i in joint_actuators(ctx, j):
-            gear2 = float(m.actuator_gear[m.actuator_outadr[i], 0]) ** 2
+            gear = float(m.actuator_gear[m.actuator_outadr[i], 0])
+            gear2 = gear * gear  # the power would raise where the product is infinite
             values["armature"] += gear2 * float(m.actuator_armature[i])
             values["damping"] = values.get("damping", 0.0) + gear2 * float(m.actuator_damping[i])
     if m.jnt_limited[j] and "limit" not in ctx.disabled:
@@ -204,6 +206,20 @@ def _note_unrepresented(ctx: Context) -> None:
     ctx.lost.extend(f"{count} {what}" for what, count in counts.items() if count)
     if m.opt.density or m.opt.viscosity or np.any(m.opt.wind):
         ctx.lost.append("fluid forces (density, viscosity, wind)")
+
+
+def _note_stepping(ctx: Context) -> None:
+    """How the file wants to be simulated is for the caller of `step` and `rollout` to say."""
+    asked = sorted(ctx.compiled.options & {"timestep", "integrator"}, reverse=True)
+    if asked:
+        kind = ctx.mujoco.mjtIntegrator(ctx.m.opt.integrator).name.removeprefix("mjINT_")
+        values = {"timestep": f"{ctx.m.opt.timestep:g}", "integrator": kind}
+        ours = "RK4" if kind == "RK4" else "SemiImplicitEuler"
+        asked = ", ".join(f"{key} {values[key]}" for key in asked)
+        warn(
+            f"{ctx.source}: <option> asks for {asked}, which a System does not keep: pass "
+            f"integrator=jaxrbd.{ours}(dt={ctx.m.opt.timestep:g}) to step and rollout."
+        )
 
 
 def _about(axis: np.ndarray, angle: float) -> np.ndarray:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
+from jaxrbd.errors import warn
 from jaxrbd.model.description import Actuator, Loop, Pose
 from jaxrbd.model.mjcf_context import BALL, FREE, HINGE, SLIDE, Context, unique
 from jaxrbd.model.rotations import matrix_from_quaternion
+from jaxrbd.model.validate import listing
 
 
 def read_actuators(ctx: Context) -> list[tuple[Actuator, int]]:
     """Actuators on one degree of freedom, each with the index of its control in MuJoCo's ctrl."""
-    m, found, taken = ctx.m, [], set()
+    m, found, taken, disabled = ctx.m, [], set(), []
     for i in range(m.nactuator):
         name = unique(ctx.name("actuator", i) or f"actuator{i}", taken)
+        group = int(m.actuator_group[i])
+        if 0 <= group < 31 and m.opt.disableactuator >> group & 1:
+            disabled.append(name)
+            continue
         target, why = _actuated_dof(ctx, i)
         if target is None:
             ctx.lost.append(f"actuator {name!r} ({why})")
@@ -36,6 +42,11 @@ def read_actuators(ctx: Context) -> list[tuple[Actuator, int]]:
                 Actuator(name, joint, dof, kind, gear, gain, tuple(bias), control_range, force_range),
                 control,
             )
+        )
+    if disabled:
+        warn(
+            f"{ctx.source}: <option actuatorgroupdisable> switches off the actuators {listing(disabled)}: "
+            "they are left out. Remove the option to have them."
         )
     if "actuation" in ctx.disabled and found:
         ctx.lost.append("the flag that disables actuation")
@@ -110,7 +121,7 @@ def read_loops(ctx: Context) -> list[Loop]:
 
 
 def _coupling(ctx: Context, name: str, a: int, b: int, data, active: bool) -> Loop | None:
-    """q_a - qpos0_a = polynomial(q_b - qpos0_b), rewritten as a polynomial in q_b itctx."""
+    """q_a - qpos0_a = polynomial(q_b - qpos0_b), rewritten as a polynomial in q_b itself."""
     m = ctx.m
     if any(ctx.joint_kind[j] not in (HINGE, SLIDE) for j in (a, b) if j >= 0):
         ctx.lost.append(f"equality {name!r} (joint that is not a hinge or slide)")

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jaxrbd.errors import ModelError, ModelWarning
-from jaxrbd.model.mjcf_text import AssetFile, MjcfText, prepare, read_asset
+from jaxrbd.errors import ModelError, short, warn
+from jaxrbd.model.mjcf_text import PERCENT, AssetFile, MjcfText, prepare, read_asset
+from jaxrbd.model.validate import listing
 
 _STAND_IN = b"v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
 _STAND_IN_NAME = "jaxrbd_stand_in.obj"
@@ -40,6 +41,7 @@ class CompiledMjcf:
     meshes: dict[str, MeshAsset]
     heightfields: dict[str, AssetFile]
     dropped: list[str] = field(default_factory=list)
+    options: set[str] = field(default_factory=set)  # attributes of <option> that the file sets
 
 
 def import_mujoco(source: str):
@@ -84,16 +86,22 @@ def compile_mjcf(text, source: str, folder, package_dirs) -> CompiledMjcf:
         except (ValueError, TypeError, mujoco.FatalError, mujoco.UnexpectedError) as error:
             raise _refused(source, error) from None
     for message in dict.fromkeys(str(c.message).strip() for c in complaints):
-        warnings.warn(f"{source}: MuJoCo says: {message}", ModelWarning, stacklevel=3)
+        warn(f"{source}: MuJoCo says: {short(written(message), 200)}")
     _warn_missing(meshes, safe, source)
     fields = {k.removeprefix("hfield "): f for k, f in safe.files.items() if k.startswith("hfield ")}
-    name = "" if spec.modelname == "MuJoCo Model" else spec.modelname
-    return CompiledMjcf(model, name, meshes, fields, list(safe.dropped))
+    name = "" if spec.modelname == "MuJoCo Model" else written(spec.modelname)
+    meshes = {written(key): mesh for key, mesh in meshes.items()}
+    return CompiledMjcf(model, name, meshes, fields, list(safe.dropped), safe.options)
+
+
+def written(text: str) -> str:
+    """What MuJoCo says, with the percent signs of the file back in their place."""
+    return text.replace(PERCENT, "%")
 
 
 def _refused(source: str, error: Exception) -> ModelError:
     message = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
-    message = re.sub(r"^((XML )?Error: )+", "", message)
+    message = short(re.sub(r"^((XML )?Error: )+", "", written(message)), 200)
     return ModelError(
         source,
         f"MuJoCo refused the model: {message}",
@@ -123,8 +131,9 @@ def _needed_meshes(mujoco, spec, meshes: dict[str, MeshAsset], source: str) -> s
                     needed.add(geom.meshname)
                 continue
             if weighs and not _is_static(body):
-                where = f"{source}, body {body.name!r}, geom {geom.name or geom.meshname!r}"
-                cause = f"its inertia comes from mesh {asset.file.written!r}, which was not found"
+                names = [short(written(name)) for name in (body.name, geom.name or geom.meshname)]
+                where = f"{source}, body {names[0]!r}, geom {names[1]!r}"
+                cause = f"its inertia comes from mesh {short(asset.file.written)!r}, which was not found"
                 remedy = "Name the mesh's folder in package_dirs, or give the body an <inertial> element."
                 raise ModelError(where, cause, remedy)
             if weighs:
@@ -158,7 +167,6 @@ def _warn_missing(meshes: dict[str, MeshAsset], safe: MjcfText, source: str) -> 
     files += [f for key, f in safe.files.items() if key.startswith("hfield ")]
     missing = sorted({f.written for f in files if not f.path})
     if missing:
-        shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
         remedy = "Shapes keep the name; to have the files found, name their folder in package_dirs."
-        text = f"{source}: {len(missing)} mesh files were not found: {shown}. {remedy}"
-        warnings.warn(text, ModelWarning, stacklevel=4)
+        text = f"{source}: {len(missing)} mesh files were not found: {listing(missing, 11)}. {remedy}"
+        warn(text)

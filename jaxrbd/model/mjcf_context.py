@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from jaxrbd.model.description import WORLD, Pose
-from jaxrbd.model.mjcf_compile import CompiledMjcf
+from jaxrbd.model.mjcf_compile import CompiledMjcf, written
 from jaxrbd.model.rotations import matrix_from_quaternion
 
 HINGE, SLIDE, BALL, FREE = "hinge", "slide", "ball", "free"
@@ -40,7 +40,8 @@ class Context:
 
     def name(self, kind: str, i: int) -> str:
         """The name as written in the file, or ""."""
-        return self.mujoco.mj_id2name(self.m, getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}"), i) or ""
+        kind = getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
+        return written(self.mujoco.mj_id2name(self.m, kind, i) or "")
 
     def site_pose(self, i: int) -> Pose:
         return Pose(matrix_from_quaternion(self.m.site_quat[i]), np.array(self.m.site_pos[i]))

@@ -2,9 +2,10 @@
 
 Model files are untrusted: the XML is parsed by `xml_safe`, `<include>` is expanded here, every file
 attribute is replaced by a name that only exists in memory, counts that would allocate without bound
-are refused, and what jaxrbd does not represent (textures, sensors, skins, flexible bodies) is left
-out. The result is written out again, so MuJoCo reads exactly the elements that were checked, each on
-the line it had in the file, and its messages stay true.
+are refused, percent signs, which MuJoCo's messages take for formats, are exchanged, and what jaxrbd does
+not represent (textures, sensors, skins, flexible bodies) is left out. The result is written out again, so
+MuJoCo reads exactly the elements that were checked, each on the line it had in the file, and its messages
+stay true.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import os
 from dataclasses import dataclass, field
 from xml.sax.saxutils import quoteattr
 
-from jaxrbd.errors import ModelError
+from jaxrbd.errors import ModelError, short
+from jaxrbd.model.checks import LARGEST
+from jaxrbd.model.description import MAX_FREEDOMS
 from jaxrbd.model.mesh_paths import find_mesh, package_folders
 from jaxrbd.model.xml_safe import MAX_DEPTH, Element, parse_xml
 
+PERCENT = "\ue025"  # stands for % in what MuJoCo reads: "%n" in a class aborts the process
 MAX_COPIES = 20_000  # bodies or geoms that <replicate> and <composite> may ask for
 MAX_FILE_BYTES = 256 * 2**20
 MAX_MODELS = 64  # included files, and sub-models, each
@@ -43,6 +47,7 @@ class MjcfText:
     submodels: dict[str, bytes] = field(default_factory=dict)
     files: dict[str, AssetFile] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)  # elements left out, for a warning
+    options: set[str] = field(default_factory=set)  # attributes of <option> that the file sets
 
 
 def prepare(text, source: str, folder, package_dirs) -> MjcfText:
@@ -65,12 +70,16 @@ class _Rewriter:
         self.included: set[str] = set()
 
     def rewrite(self, text) -> str:
-        root = parse_xml(text, self.source)
+        root = text if isinstance(text, Element) else parse_xml(text, self.source)
         if root.tag != "mujoco":
             raise ModelError(
-                self.source, f"root element <{root.tag}>", "Expected <mujoco> for an MJCF model."
+                self.source, f"root element <{short(root.tag)}>", "Expected <mujoco> for an MJCF model."
             )
-        self._expand(root)
+        self._expand(root, self.folder or "")
+        if sum(1 for e in root.iter() if e.tag in ("joint", "freejoint")) > MAX_FREEDOMS:
+            raise ModelError(self.source, f"more than {MAX_FREEDOMS} joints", "Split the model into several.")
+        if self.depth == 0:
+            self.result.options = {key for option in root.findall("option") for key in option.attrib}
         for compiler in root.findall("compiler"):
             self._compiler(compiler)
         copies = sum(self._visit(child, 1, depth=1) for child in list(root))
@@ -84,20 +93,24 @@ class _Rewriter:
         return _write(root)
 
     def _error(self, element: Element, cause: str, remedy: str) -> ModelError:
-        name = f" {element.get('name')!r}" if element.get("name") else ""
+        name = f" {short(element.get('name'))!r}" if element.get("name") else ""
         line = f", line {element.line}" if element.line else ""
-        return ModelError(f"{self.source}{line}, <{element.tag}>{name}", cause, remedy)
+        return ModelError(f"{self.source}{line}, <{short(element.tag)}>{name}", short(cause, 200), remedy)
 
-    def _expand(self, parent: Element, depth: int = 0) -> None:
-        """Put the children of included files in the place of <include file=.../>."""
+    def _expand(self, parent: Element, folder: str, depth: int = 0) -> None:
+        """Put the children of included files in the place of <include file=.../>.
+
+        A name is looked up beside the file that includes it, in `folder`, then beside the model.
+        """
         if depth > MAX_DEPTH:
             raise self._error(parent, f"elements nested deeper than {MAX_DEPTH}", "Flatten the model.")
         for element in list(parent):
             if element.tag != "include":
-                self._expand(element, depth + 1)
+                self._expand(element, folder, depth + 1)
                 continue
-            written = element.get("file", "")
-            path = self._find(written)
+            written = element.get("file", "").replace("\\", "/")
+            path = find_mesh(os.path.join(folder, written), None, self.roots) if folder and written else ""
+            path = path or self._find(written)
             if not path:
                 raise self._error(element, f"included file {written!r} was not found", _OUTSIDE)
             if path in self.included or len(self.included) >= MAX_MODELS:
@@ -110,7 +123,7 @@ class _Rewriter:
                 raise self._error(element, f"included file {written!r} has root <{inner.tag}>", remedy)
             for e in inner.iter():
                 e.line = 0  # not a line of the main file
-            self._expand(inner, depth)
+            self._expand(inner, os.path.dirname(path), depth)
             at = list(parent).index(element)
             parent[at : at + 1] = list(inner)
 
@@ -161,11 +174,12 @@ class _Rewriter:
                 continue
             for token in value.split():
                 try:
-                    finite = math.isfinite(float(token))
+                    number = abs(float(token))
                 except ValueError:
                     break
-                if not finite:
-                    raise self._error(element, f"{key} = {value!r} is not finite", "Give finite numbers.")
+                if not number <= LARGEST:
+                    cause = f"{short(key)} = {short(value)!r} is not finite or too large"
+                    raise self._error(element, cause, f"Give finite numbers up to {LARGEST:g}.")
 
     def _count(self, element: Element) -> int:
         try:
@@ -189,6 +203,7 @@ class _Rewriter:
         element.attrib.setdefault("name", os.path.splitext(os.path.basename(written))[0])
         path = self._find(written, self.folders["mesh"])
         extension = _EXTENSIONS.get(content_type, os.path.splitext(written)[1].lower())
+        extension = extension if extension[1:].isalnum() else ""
         name = f"jaxrbd_{kind}_{len(self.result.files)}{extension}"
         self.result.files[name] = AssetFile(written, path)
         return name
@@ -250,7 +265,7 @@ def read_asset(asset: AssetFile) -> bytes:
 
 
 def _write(root: Element) -> str:
-    """XML text in which each element starts on its own line of the original file."""
+    """XML text without percent signs in which each element starts on its own line of the original file."""
     parts: list[str] = []
     line = 1
 
@@ -259,7 +274,7 @@ def _write(root: Element) -> str:
         if element.line > line:
             parts.append("\n" * (element.line - line))
             line = element.line
-        attributes = "".join(f" {k}={quoteattr(v)}" for k, v in element.attrib.items())
+        attributes = "".join(f" {k}={quoteattr(v.replace('%', PERCENT))}" for k, v in element.attrib.items())
         if len(element) == 0:
             parts.append(f"<{element.tag}{attributes}/>")
             return

@@ -66,7 +66,7 @@ class Topology:
     loop_frames: tuple[tuple[int, int], ...] = ()  # frames (bodies), or joints for "coupling"
     loop_active: tuple[bool, ...] = ()
     keyframe_names: tuple[str, ...] = ()
-    massless: tuple[str, ...] = ()  # moving bodies whose whole subtree has no inertia along a joint
+    massless: tuple[str, ...] = ()  # bodies whose joint takes part in a motion without inertia: M is singular
     has_offsets: bool = False  # some body frame is not at its joint
     row_width: int | None = None  # links handled side by side by the tree recursion; None: chosen by jaxrbd
     source: str = "<python>"

@@ -8,6 +8,7 @@ Accepted beyond the specification, all ignored or harmless elsewhere:
 - limits of 1e30 or more mean "none", as do `lower` and `upper` both left out (one alone left out is 0,
   as specified). Continuous, planar, floating and spherical joints have no position limits.
 
+Directives that an expanded xacro file still holds are skipped with a warning; so are <loop> and <coupling>.
 Transmissions, safety controllers, sensors and simulator tags are skipped: the controls of a URDF robot
 are its joint forces. Oddities that have one sensible reading are corrected, and listed in one
 ModelWarning. The root link is fixed to the ground by a joint "root".
@@ -16,14 +17,13 @@ ModelWarning. The root link is fixed to the ground by a joint "root".
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
-from jaxrbd.errors import ModelError, ModelWarning
-from jaxrbd.model.description import JOINT_SIZES, WORLD, Body, Description, Joint, Mimic
+from jaxrbd.errors import ModelError, short, warn
+from jaxrbd.model.description import JOINT_SIZES, MAX_FREEDOMS, WORLD, Body, Description, Joint, Mimic
 from jaxrbd.model.mesh_paths import package_folders
 from jaxrbd.model.names import hint
 from jaxrbd.model.urdf_shapes import Meshes, read_materials, read_shapes
@@ -33,12 +33,14 @@ from jaxrbd.model.xml_safe import Element, parse_xml
 
 NO_LIMIT = 1e30  # what a file writes where Description has infinity; fits float32
 _XACRO = "Expand it first, with `xacro file.xacro > file.urdf`, and load the result."
+_HARMLESS = ("property", "arg", "macro")  # directives that define something and bring nothing by themselves
+_EMPTY = ("include", "if", "unless")  # harmless if nothing is inside and the robot is whole without them
 _TYPES = {"floating": "free", "ball": "spherical"}
 _SINGLE = {"inertial", "origin", "mass", "inertia", "axis", "limit", "dynamics", "mimic", "parent", "child"}
 
 
 def read_urdf(
-    text: str | bytes,
+    text: str | bytes | Element,
     source: str = "<string>",
     folder: str | os.PathLike | None = None,
     package_dirs: Iterable[str | os.PathLike] = (),
@@ -49,11 +51,15 @@ def read_urdf(
     listed in one ModelWarning and keep their name. Structural errors raise ModelError; whether masses
     and inertias are physical is for `validate` to say.
     """
-    root = parse_xml(text, source)
-    _refuse_other_formats(root, source)
+    root = text if isinstance(text, Element) else parse_xml(text, source)
+    leftovers = _leftovers(root, source)
     read = Reader(source)
     meshes = Meshes(folder, package_folders(package_dirs))
     links, joint_elements = root.findall("link"), root.findall("joint")
+    freedoms = sum(JOINT_SIZES.get(j.get("type"), (0, 0))[1] for j in joint_elements)
+    if freedoms > MAX_FREEDOMS:
+        cause = f"{freedoms} degrees of freedom, more than {MAX_FREEDOMS}"
+        raise ModelError(source, cause, "This is no robot; split the model into several.")
 
     materials = read_materials(read, root)
     bodies = tuple(_body(read, link, materials, meshes) for link in links)
@@ -72,15 +78,22 @@ def read_urdf(
         bodies=tuple(link.line for link in links),
         joints=(0,) * len(grounded) + tuple(joint.line for joint in joint_elements),
     )
-    check_structure(description, lines)
-    if len(roots) > 1:
-        raise ModelError(
-            f"{source}, <robot>",
-            f"{len(roots)} root links: {listing(roots)}; a URDF is one tree",
-            "Join them by a joint, add the missing <child>, or load them as separate models.",
-        )
+    try:
+        check_structure(description, lines)
+        if len(roots) > 1:
+            raise ModelError(
+                f"{source}, <robot>",
+                f"{len(roots)} root links: {listing(roots)}; a URDF is one tree",
+                "Join them by a joint, add the missing <child>, or load them as separate models.",
+            )
+    except ModelError as error:
+        if not leftovers:
+            raise
+        hint = f"{error.remedy} Or is something missing? {_skipped(leftovers)} {_XACRO}"
+        raise ModelError(error.where, error.cause, hint) from None
+    _warn_skipped(root, leftovers, source)
     if notes:
-        warnings.warn(f"{source}: read with corrections: {listing(notes)}.", ModelWarning, stacklevel=2)
+        warn(f"{source}: read with corrections: {listing(notes)}.")
     meshes.warn(source)
     return description
 
@@ -118,8 +131,9 @@ def _inertia(read: Reader, link: Element, element: Element | None, R: np.ndarray
     inertia = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
     if np.array_equal(R, np.eye(3)):
         return inertia
-    rotated = R @ inertia @ R.T
-    return 0.5 * (rotated + rotated.T)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused with its place
+        rotated = R @ inertia @ R.T
+        return 0.5 * (rotated + rotated.T)
 
 
 # --- joints ------------------------------------------------------------------------------------------
@@ -131,7 +145,7 @@ def _joint(read: Reader, joint: Element) -> Joint:
     kind = _TYPES.get(kind, kind)
     if kind not in JOINT_SIZES:
         known = sorted((set(JOINT_SIZES) - {"free"}) | set(_TYPES))
-        raise ModelError(read.at(joint), f'unknown joint type "{kind}"', hint(kind, known))
+        raise ModelError(read.at(joint), f'unknown joint type "{short(kind)}"', hint(kind, known))
     fields = {}
     if kind not in ("fixed", "free", "spherical"):
         fields |= _axes(read, joint, kind)
@@ -223,19 +237,22 @@ def _infinite_if_huge(value):
 # --- the file as a whole -----------------------------------------------------------------------------
 
 
-def _refuse_other_formats(root: Element, source: str) -> None:
+def _leftovers(root: Element, source: str) -> list[Element]:
+    """Xacro directives in an expanded file; ModelError for other formats and unexpanded files."""
     prefixes = {
         key.partition(":")[2] for key, uri in root.items() if key.startswith("xmlns:") and "xacro" in uri
     }
     prefixes.add("xacro")
-    for element in root.iter():
-        prefix, colon, _ = element.tag.partition(":")
-        if colon and prefix in prefixes:
-            raise ModelError(
-                f"{source}, <{element.tag}> (line {element.line})", "this is a xacro file", _XACRO
-            )
+    xacro = [e for e in root.iter() if e.tag.partition(":")[1] and e.tag.partition(":")[0] in prefixes]
+    for element in xacro:
+        name = element.tag.partition(":")[2]
+        brings = name not in _HARMLESS and any(e.tag in ("link", "joint") for e in element.iter())
+        if name not in _HARMLESS + _EMPTY or brings:  # a macro is called, or links are inside
+            raise _unexpanded([element], source)
+    if xacro and root.find("link") is None:
+        raise _unexpanded(xacro, source)
     if root.tag != "robot":
-        where = f"{source}, <{root.tag}> (line {root.line})"
+        where = f"{source}, <{short(root.tag)}> (line {root.line})"
         raise ModelError(
             where, "not a URDF: its root is not <robot>", "Give a URDF (<robot>) or MJCF (<mujoco>)."
         )
@@ -245,8 +262,34 @@ def _refuse_other_formats(root: Element, source: str) -> None:
         for element in part.iter():
             for key, value in element.items():
                 if "${" in value or "$(" in value:
-                    where = f'{source}, {part.tag} "{part.get("name")}" (line {element.line})'
-                    raise ModelError(where, f'unresolved xacro expression {key}="{value}"', _XACRO)
+                    where = f'{source}, {part.tag} "{short(part.get("name", ""))}" (line {element.line})'
+                    cause = f'unresolved xacro expression {key}="{short(value)}"'
+                    raise ModelError(where, cause, _XACRO)
+    marked = {id(element) for element in xacro}
+    for parent in list(root.iter()) if xacro else ():
+        parent[:] = [child for child in parent if id(child) not in marked]
+    return xacro
+
+
+def _unexpanded(xacro: list[Element], source: str) -> ModelError:
+    where = f"{source}, <{short(xacro[0].tag)}> (line {xacro[0].line})"
+    return ModelError(where, "this is a xacro file", _XACRO)
+
+
+def _skipped(xacro: list[Element]) -> str:
+    return f"Xacro directives skipped: {listing(f'<{e.tag}> (line {e.line})' for e in xacro)}."
+
+
+def _warn_skipped(root: Element, xacro: list[Element], source: str) -> None:
+    if xacro:
+        warn(f"{source}: {_skipped(xacro)} If parts of the robot are missing: {_XACRO}")
+    loops = [element for element in root if element.tag in ("loop", "coupling")]
+    if loops:
+        lines = listing(f"<{e.tag}> {e.get('name', '')!r} (line {e.line})" for e in loops)
+        warn(
+            f"{source}: not read: {lines}. Close loops with jaxrbd.constraints (connect, weld, coupling), "
+            "or write them as <equality> in MJCF."
+        )
 
 
 def _repeated(read: Reader, parts: list[Element]) -> list[str]:

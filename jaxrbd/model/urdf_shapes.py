@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import warnings
 
-from jaxrbd.errors import ModelError, ModelWarning
+from jaxrbd.errors import ModelError, warn
 from jaxrbd.model.description import Shape
 from jaxrbd.model.mesh_paths import find_mesh
 from jaxrbd.model.urdf_values import Reader
@@ -32,9 +31,9 @@ class Meshes:
         if missing:
             text = (
                 f"{source}: {len(missing)} mesh files not found: {listing(missing)}. Their names are kept; "
-                "meshes are looked up only in the model's folder and in package_dirs=."
+                "meshes are looked up only in the model's folder, the package around it and package_dirs=."
             )
-            warnings.warn(text, ModelWarning, stacklevel=3)
+            warn(text)
 
 
 def read_materials(read: Reader, root: Element) -> dict[str, tuple[float, ...]]:

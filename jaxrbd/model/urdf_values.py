@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from jaxrbd.errors import ModelError
+from jaxrbd.errors import ModelError, short
 from jaxrbd.model.description import Pose
 from jaxrbd.model.rotations import matrix_from_rpy
 from jaxrbd.model.xml_safe import Element
@@ -25,7 +25,7 @@ class Reader:
     def at(self, owner: Element, element: Element | None = None, file: bool = True) -> str:
         """Like: robot.urdf, joint "knee" (line 12)."""
         line = (owner if element is None else element).line
-        place = f'{owner.tag} "{owner.get("name", "")}" (line {line})'
+        place = f'{owner.tag} "{short(owner.get("name", ""))}" (line {line})'
         return f"{self.source}, {place}" if file else place
 
     def attribute(self, owner: Element, element: Element, key: str) -> str:
@@ -44,7 +44,7 @@ class Reader:
         words = self.attribute(owner, element, key).split()
         if len(words) not in sizes:
             expected = " or ".join(str(size) for size in sizes)
-            cause = f'<{element.tag} {key}="{_short(element.get(key))}"> has {len(words)} numbers'
+            cause = f'<{element.tag} {key}="{short(element.get(key))}"> has {len(words)} numbers'
             raise ModelError(self.at(owner, element), cause, f"Expected {expected}, separated by spaces.")
         return np.array([self._float(owner, element, key, word) for word in words])
 
@@ -72,10 +72,6 @@ class Reader:
         value = float(word) if _NUMBER.fullmatch(word) else math.nan
         if math.isfinite(value):
             return value
-        cause = f'<{element.tag} {key}="{_short(element.get(key))}">: "{_short(word)}" is not a finite number'
+        cause = f'<{element.tag} {key}="{short(element.get(key))}">: "{short(word)}" is not a finite number'
         remedy = "Write a decimal number such as 0.5 or -1e-3; for no limit leave the attribute out."
         raise ModelError(self.at(owner, element), cause, remedy)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else text[:37] + "..."

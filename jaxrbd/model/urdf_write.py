@@ -12,13 +12,12 @@ Armature, springs and axis2 are written as attributes that other readers skip, a
 from __future__ import annotations
 
 import math
-import warnings
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import numpy as np
 
-from jaxrbd.errors import ModelError, ModelWarning
+from jaxrbd.errors import ModelError, warn
 from jaxrbd.model.description import JOINT_SIZES, WORLD, Body, Description, Joint, Pose, Shape
 from jaxrbd.model.urdf import NO_LIMIT
 from jaxrbd.model.validate import check_structure, listing
@@ -35,7 +34,7 @@ def write_urdf(description: Description) -> str:
     writer.write()
     if writer.dropped:
         text = f"{description.source}: a URDF cannot hold, and this one lacks: {listing(writer.dropped, 12)}."
-        warnings.warn(text, ModelWarning, stacklevel=2)
+        warn(text)
     ET.indent(writer.robot)
     return '<?xml version="1.0"?>\n' + ET.tostring(writer.robot, encoding="unicode") + "\n"
 

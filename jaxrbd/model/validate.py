@@ -7,19 +7,31 @@ then judges the physics, see `physics.py`: unphysical models are common in the w
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 
 import numpy as np
 
-from jaxrbd.errors import ModelError, ModelWarning
+from jaxrbd.errors import ModelError, short, warn
 from jaxrbd.model import checks
-from jaxrbd.model.description import JOINT_SIZES, WORLD, Actuator, Description, Joint, Keyframe, Loop
+from jaxrbd.model.description import (
+    JOINT_SIZES,
+    MAX_FREEDOMS,
+    MAX_LINKS,
+    WORLD,
+    Actuator,
+    Description,
+    Joint,
+    Keyframe,
+    Loop,
+)
+from jaxrbd.model.mass_rank import idle_joints
 from jaxrbd.model.names import hint
 from jaxrbd.model.physics import unphysical
+from jaxrbd.model.rigid_tree import RigidTree
 
+TOO_LARGE = "This is no robot; split the model into several."
 LOOP_KINDS = ("connect", "weld", "hinge", "distance", "coupling")
 
 
@@ -34,27 +46,47 @@ class Lines:
 def validate(description: Description, strict: bool = False) -> None:
     """Raise ModelError if the model cannot be compiled; warn (or, if `strict`, raise) if it is unphysical."""
     check_structure(description)
-    problems = unphysical(description)
+    tree = RigidTree(description)
+    judge(tree, idle_joints(tree), strict)
+
+
+def judge(tree: RigidTree, idle: list[tuple[str, int]], strict: bool) -> None:
+    """Warn, or raise if `strict`, about what is unphysical in a sound model, given its `idle_joints`."""
+    description, problems = tree.description, unphysical(tree, idle)
     if not problems:
         return
     cause = "unphysical: " + "; ".join(f"{what}: {listing(names)}" for what, names in problems.items())
     if strict:
         raise ModelError(description.source, cause, "Correct these, or load with strict=False.")
     text = f"{description.source}: {cause}. Correct these; strict=True refuses such a model."
-    warnings.warn(text, ModelWarning, stacklevel=3)
+    warn(text)
 
 
 def check_structure(description: Description, lines: Lines | None = None) -> None:
     """Raise ModelError unless names, references, topology and numbers are sound."""
+    check_size(description)
     _Checker(description, lines or Lines()).run()
 
 
+def check_size(description: Description) -> None:
+    """Raise ModelError for a model without bodies or with absurdly many, before any work is done on it."""
+    if not description.bodies:
+        raise ModelError(description.source, "the model has no bodies", "Add at least one body.")
+    freedoms = sum(JOINT_SIZES.get(joint.type, (0, 0))[1] for joint in description.joints)
+    links = max(len(description.bodies), len(description.joints))
+    for count, most, what in ((links, MAX_LINKS, "links"), (freedoms, MAX_FREEDOMS, "degrees of freedom")):
+        if count > most:
+            raise ModelError(description.source, f"{count} {what}, more than {most}", TOO_LARGE)
+
+
 def listing(items: Iterable[str], limit: int = 8) -> str:
-    """The items after one another, the tail of a long list as "and 12 more"."""
-    items = list(items)
-    if len(items) <= limit:
-        return ", ".join(items)
-    return f"{', '.join(items[: limit - 1])} and {len(items) - limit + 1} more"
+    """The items after one another in about 200 characters, the tail of a long list as "and 12 more"."""
+    items = [short(item) for item in items]
+    shown = len(items) if len(items) <= limit else limit - 1
+    while shown > 1 and len(", ".join(items[:shown])) > 200:
+        shown -= 1
+    more = f" and {len(items) - shown} more" if shown < len(items) else ""
+    return ", ".join(items[:shown]) + more
 
 
 class _Checker:
@@ -66,8 +98,6 @@ class _Checker:
         self.joints_at = _places(self.source, "joint", description.joints, lines.joints)
 
     def run(self) -> None:
-        if not self.d.bodies:
-            raise ModelError(self.source, "the model has no bodies", "Add at least one body.")
         self.names()
         for place, body in self.bodies_at:
             self.body(place, body)
@@ -242,7 +272,8 @@ class _Checker:
 def _places(source: str, kind: str, items, lines: tuple[int, ...]) -> list[tuple]:
     """Pairs of where an item stands and the item."""
     numbered = zip_longest(items, lines, fillvalue=0)
-    return [(f'{source}, {kind} "{item.name}"' + (f" (line {n})" if n else ""), item) for item, n in numbered]
+    at = lambda item, n: f'{source}, {kind} "{short(str(item.name))}"' + (f" (line {n})" if n else "")  # noqa: E731
+    return [(at(item, n), item) for item, n in numbered]
 
 
 def _check_unique(kind: str, named: Iterable[tuple[str, str]]) -> None:

@@ -11,10 +11,12 @@ import xml.etree.ElementTree as ET
 from xml.parsers import expat
 
 from jaxrbd.errors import ModelError
+from jaxrbd.model.description import MAX_LINKS
 
 MAX_BYTES = 64 * 2**20
 MAX_ELEMENTS = 1_000_000
 MAX_DEPTH = 256
+_COUNTED = ("link", "joint", "body")  # at most MAX_LINKS of each
 
 _NO_DTD = "Delete the <!DOCTYPE ...> declaration and write its entities out; model files need none."
 _MALFORMED = "Correct the XML there; `xmllint --noout FILE` shows the surrounding text."
@@ -64,6 +66,7 @@ class _Tree:
         self.stack: list[Element] = []
         self.text: list[str] = []
         self.count = 0
+        self.counts = dict.fromkeys(_COUNTED, 0)
         parser.StartElementHandler = self.start
         parser.EndElementHandler = self.end
         parser.CharacterDataHandler = self.text.append
@@ -78,6 +81,10 @@ class _Tree:
         self.count += 1
         if self.count > MAX_ELEMENTS:
             raise _too_large(self.source, f"more than {MAX_ELEMENTS} elements")
+        if tag in self.counts:
+            self.counts[tag] += 1
+            if self.counts[tag] > MAX_LINKS:
+                raise _too_large(self.source, f"more than {MAX_LINKS} elements <{tag}>")
         if len(self.stack) >= MAX_DEPTH:
             raise _too_large(f"{self.source}, line {self.line()}", f"elements nested deeper than {MAX_DEPTH}")
         self.flush_text()

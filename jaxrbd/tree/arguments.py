@@ -79,13 +79,14 @@ def reference_frame(frame: str) -> str:
 
 def require_mass(sys: System, caller: str) -> None:
     """Refuse forward dynamics that cannot exist: known from the model, so said while tracing."""
-    bad = sys.topology.massless
+    t = sys.topology
+    bad = [name for name, body in zip(t.joint_names, t.body_names) if body in set(t.massless)]
     if bad:
         names = ", ".join(bad[:6]) + (f" and {len(bad) - 6} more" if len(bad) > 6 else "")
         raise ArgumentError(
-            f"{caller}: the mass matrix of {sys.name!r} is singular: {names} move(s) on a joint without "
-            "inertia behind it. Give these links mass and inertia, or their joints an armature, "
-            "or lock the joints with lock_joints. Inverse dynamics works as it is."
+            f"{caller}: the mass matrix of {sys.name!r} is singular: joints can move without moving any "
+            f"mass: {names}. Give the links behind them mass and inertia, or the joints an armature, "
+            "or lock joints with lock_joints. Inverse dynamics works as it is."
         )
 
 
