@@ -1,8 +1,8 @@
-"""What the solvers of constrained dynamics say of their answers, against a reference:  python -m benchmarks.verdicts.
+"""What solvers of constrained dynamics say of their answers:  python -m benchmarks.verdicts [--json FILE].
 
-Random mechanisms of tests/verdict_cases.py, whose masses, weights and targets vary as leaves; the reference is least
-squares in NumPy. Prints and stores solver × precision × what was answered and what was said of it. Exits with 1 if
-a verdict is wrong or a NaN is not reported.
+Random mechanisms of tests/verdict_cases.py, whose masses, weights and targets vary as leaves, against least
+squares in NumPy. Prints and stores solver × precision × what was answered and what was said of it. Exits
+with 1 if a verdict is wrong or a NaN is not reported.
 """
 
 import argparse

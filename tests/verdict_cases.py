@@ -1,10 +1,10 @@
 """Random mechanisms under random constraints, seeded, for the campaign about verdicts.
 
-`mechanism(seed)` is a topology: 5 to 40 links on mixed joints, in one to three trees, with welds, points, rods,
-hinges, couplings and velocity rows between bodies or with the world, some of them repeated. `samples` gives
-problems on it in which only leaves and states vary, so that a solver compiles once per topology:
-masses from 1e-6 to 1e6 kg, light fingers, weights from 1e-6 to 1e6, targets that agree or contradict each other,
-postures near singular ones.
+`mechanism(seed)` is a topology: 5 to 40 links on mixed joints, in one to three trees, with welds, points,
+rods, hinges, couplings and velocity rows between bodies or with the world, some of them repeated. `samples`
+gives problems on it in which only leaves and states vary, so that a solver compiles once per topology:
+masses from 1e-6 to 1e6 kg, light fingers, weights from 1e-6 to 1e6, targets that agree or contradict each
+other, postures near singular ones.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Samples:
     q: np.ndarray
     v: np.ndarray
     tau: np.ndarray
-    leaves: dict[str, np.ndarray]  # mass, inertia; weight, target, damping
+    leaves: dict[str, np.ndarray]  # mass, inertia, armature; weight, target, damping of the rows
     kinds: tuple[str, ...]
 
     def astype(self, dtype) -> Samples:
@@ -58,17 +58,22 @@ class Samples:
 def random_tree(rng: np.random.Generator, links: int, name: str) -> rbd.System:
     """One to three trees; a root is free or hangs on the world by any joint."""
     b = rbd.Builder(name)
+    extent = 10 ** rng.uniform(-2, 1) if rng.random() < 0.3 else 1.0  # a watch, or a crane
+    rotors = rng.random() < 0.3
     roots = int(rng.integers(1, min(3, links // 4 + 1) + 1))
     chainlike = rng.choice([0.3, 0.7, 0.95])
     for i in range(links):
-        size = rng.uniform(0.05, 0.2, 3)
+        size = rng.uniform(0.05, 0.2, 3) * extent
         mass = 10 ** rng.uniform(-0.7, 0.7)
         # an inertia that a body can have: of a box of these sides
         inertia = mass / 3 * (np.sum(size**2) - size**2)
-        b.body(f"b{i}", mass, com=rng.uniform(-0.1, 0.1, 3), inertia=inertia)
+        b.body(f"b{i}", mass, com=rng.uniform(-0.1, 0.1, 3) * extent, inertia=inertia)
         parent = None if i < roots else f"b{i - 1 if rng.random() < chainlike else rng.integers(0, i)}"
         kind = "free" if parent is None and rng.random() < 0.5 else str(rng.choice(JOINTS, p=ODDS))
-        place = {} if kind == "free" else {"xyz": rng.uniform(-0.3, 0.3, 3), "rpy": rng.uniform(-3, 3, 3)}
+        place: dict = {}
+        if kind != "free":
+            place = {"xyz": rng.uniform(-0.3, 0.3, 3) * extent, "rpy": rng.uniform(-3, 3, 3)}
+            place["armature"] = mass * extent**2 * 0.01 * rotors
         # axes along one of the coordinates half of the time, so that singular postures are not freaks
         if rng.random() < 0.5 and kind != "free":
             place["rpy"] = np.zeros(3)
@@ -85,9 +90,10 @@ def random_constraint(rng: np.random.Generator, sys: rbd.System) -> con.Constrai
     a = int(rng.integers(n // 2, n)) if n > 1 else 0  # far from the root rather than near
     b = int(rng.choice([k for k in range(n) if k != a])) if rng.random() < 0.5 and n > 1 else None
     frame, to = sys.body_names[a], None if b is None else sys.body_names[b]
-    options: dict = {"offset": rng.uniform(-0.2, 0.2, 3)}
+    reach = float(np.max(np.abs(np.asarray(sys.joint_position)), initial=0.0)) or 0.3
+    options: dict = {"offset": rng.uniform(-0.7, 0.7, 3) * reach}
     if rng.random() < 0.5:
-        options["anchor"] = rng.uniform(-0.2, 0.2, 3)
+        options["anchor"] = rng.uniform(-0.7, 0.7, 3) * reach
     scalar = [
         j for j, t in zip(sys.joint_names, sys.joint_types) if t in ("revolute", "continuous", "prismatic")
     ]
@@ -110,7 +116,7 @@ def random_constraint(rng: np.random.Generator, sys: rbd.System) -> con.Constrai
         directions = rng.choice(["turn_x", "turn_y", "turn_z", "x", "y", "z"], count, replace=False)
         return con.hold(sys, frame, sorted(map(str, directions)), to, **options)
     if kind == "distance":
-        return con.distance(sys, frame, to, length=0.5, **options)
+        return con.distance(sys, frame, to, length=reach, **options)
     return con.connect(sys, frame, to, **options)
 
 
@@ -152,7 +158,9 @@ def samples(m: Mechanism, count: int, seed: int = 0) -> Samples:
     weight = 10 ** (decades[:, None] * rng.uniform(-1, 1, (count, len(c.entries))))
     target = rng.normal(size=(count, c.rows)) * rng.choice([0.0, 1.0, 10.0], (count, 1))
     damping = rng.choice([0.0, 20.0], (count, len(c.entries)))
-    x = tree(sys, q, v, mass, inertia)
+    armature = np.asarray(sys.armature) * scale[:, None]
+    leaves = {"mass": mass, "inertia": inertia, "armature": armature}
+    x = tree(sys, q, v, leaves)
     tau = x.b * rng.uniform(0, 1, (count, 1)) + np.einsum("bii->bi", x.M) * rng.normal(size=v.shape) * 3
     J, rate, bias = reference.rows(sys, c, x.motion, q, v)
     # rows that depend on each other agree where the target is that of some motion
@@ -161,8 +169,7 @@ def samples(m: Mechanism, count: int, seed: int = 0) -> Samples:
     agreeing = np.einsum("bij,bj->bi", J, a) + bias + damping[:, each_row] * rate
     target = np.where((is_("agreeing", "fingers", "scale"))[:, None], agreeing, target)
     target = np.where(is_("contradicting")[:, None], 10 * rng.normal(size=target.shape), target)
-    leaves = {"mass": mass, "inertia": inertia, "weight": weight, "target": target, "damping": damping}
-    return Samples(q, v, tau, leaves, kinds)
+    return Samples(q, v, tau, leaves | {"weight": weight, "target": target, "damping": damping}, kinds)
 
 
 def random_configurations(sys, rng, count, spread) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What constrained dynamics should answer, in plain NumPy and float64: rows, least squares, what is decidable.
+"""What constrained dynamics should answer, in plain NumPy: rows, least squares, what is decidable.
 
 Rows are those of the docstrings of `jaxrbd.constraints`: relative motion of A in B, at the point that A
 carries, in the axes of B. The answer minimises the weighted violation of the rows first,
@@ -11,7 +11,7 @@ tell exact dependence, at 1e-26 and below, from an eigenvalue that float64 or fl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from verdict_tree import Motion, rotation, tree
@@ -36,9 +36,11 @@ class Answer:
     cuts: np.ndarray  # (k, nv) the answers at every rank that the precision cannot tell from the true one
     feasible: bool  # all rows can be met
     dependent: bool  # the rows depend on each other exactly
+    rank: int
     undecidable: bool  # an eigenvalue of J M^-1 Jᵀ is not zero, yet below m eps λ_max
     smallest: float  # λ / λ_max, the smallest that is not zero
     smallest_weighted: float  # the same of W^½ J M^-1 Jᵀ W^½
+    doubt: float = 0.0  # how far `a` itself may be off
 
 
 def _point(m: Motion, i: int, x):
@@ -121,16 +123,17 @@ def rows(sys, con, m: Motion, q, v):
     return tuple(np.concatenate(x, 1) for x in zip(*found))
 
 
+def judged(p: Problem, eps: float) -> Answer:
+    """`least_squares` with its own doubt: ten times what the rounding of its numbers does to it."""
+    return replace(least_squares(p, eps), doubt=10 * sensitivity(p, float(np.finfo(float).eps)))
+
+
 def problems(sys, con, q, v, tau, **leaves) -> list[Problem]:
-    """Of a batch. Leaves with a batch axis: mass, inertia; weight, target, damping of the constraints."""
-    B = len(q)
+    """Of a batch. Leaves with a batch axis: those of `tree`, and weight, target, damping of the rows."""
     leaf = lambda x: np.asarray(x, np.float64)  # noqa: E731
-    own = lambda name: (  # noqa: E731
-        leaf(leaves[name]) if name in leaves else np.tile(leaf(getattr(con, name)), (B, 1))
-    )
+    own = lambda name: leaf(leaves[name] if name in leaves else [getattr(con, name)] * len(q))  # noqa: E731
     q, v, tau = leaf(q), leaf(v), leaf(tau)
-    mass, inertia = (leaf(leaves[n]) if n in leaves else None for n in ("mass", "inertia"))
-    x = tree(sys, q, v, mass, inertia)
+    x = tree(sys, q, v, leaves)
     J, rate, bias = rows(sys, con, x.motion, q, v)
     each = np.repeat(np.arange(len(con.entries)), [e.rows for e in con.entries])
     c = own("target") - own("damping")[:, each] * rate - bias
@@ -163,22 +166,28 @@ def _weighted(U, s, Vt, w, r):
     return Vt.T @ (t / s)
 
 
+def _answers(p: Problem, metric: _Metric, A, low: int, high: int):
+    """Accelerations with J M^-½ taken to be of rank low, ..., high."""
+    U, s, Vt = np.linalg.svd(A, full_matrices=False)
+    free = metric.up(metric.down(p.f))
+    r = p.c - p.J @ free
+    return np.array(
+        [
+            free + metric.up(_weighted(U[:, :k], s[:k], Vt[:k], p.w, r)) if k else free
+            for k in range(low, high + 1)
+        ]
+    )
+
+
 def least_squares(p: Problem, eps: float) -> Answer:
     """The answer, and what a precision of `eps` can know of it."""
     metric = _Metric(p.M)
-    free = metric.up(metric.down(p.f))
     A = metric.down(p.J.T).T
-    r = p.c - p.J @ free
-    U, s, Vt = np.linalg.svd(A, full_matrices=False)
-    m, top = len(p.c), s[0] if len(s) else 0.0
+    s = np.linalg.svd(A, compute_uv=False)
+    m, top = len(p.c), s[0]
     exact = int(np.sum(s > EXACT * m * top))  # the rank
     seen = int(np.sum(s**2 > m * eps * top**2))
-    answers = np.array(
-        [
-            free + metric.up(_weighted(U[:, :k], s[:k], Vt[:k], p.w, r)) if k else free
-            for k in range(seen, exact + 1)
-        ]
-    )
+    answers = _answers(p, metric, A, seen, exact)
     a = answers[-1]
     left = p.J @ a - p.c
     scale = np.abs(p.J) @ np.abs(a) + np.abs(p.c)
@@ -188,16 +197,35 @@ def least_squares(p: Problem, eps: float) -> Answer:
         cuts=answers,
         feasible=bool(np.all(np.abs(left) <= max(1e-9, 10 * eps) * (scale + 1))),
         dependent=exact < m,
+        rank=exact,
         undecidable=seen < exact,
         smallest=float((s[exact - 1] / top) ** 2) if exact else 1.0,
         smallest_weighted=float((weighted[-1] / weighted[0]) ** 2) if exact else 1.0,
     )
 
 
-def penalty(p: Problem, mu: float) -> tuple[np.ndarray, float]:
-    """`Soft`: argmin ½|a - a_free|²_M + ½ mu sum of w_r (J a - c)_r², and the largest eigenvalue of its springs.
+def sensitivity(p: Problem, eps: float, seed: int = 0) -> float:
+    """Error of the answer where every number of the problem is off by eps, the rank being known."""
+    rng = np.random.default_rng(seed)
+    off = lambda x: x * (1 + eps * rng.uniform(-1, 1, x.shape))  # noqa: E731
+    near = Problem(p.M * (1 + eps * _symmetric(rng, len(p.M))), off(p.f), off(p.J), off(p.c), p.w)
+    known = least_squares(p, eps)
+    try:
+        metric = _Metric(near.M)
+    except np.linalg.LinAlgError:  # M is not positive definite any more
+        return np.inf
+    return error(_answers(near, metric, metric.down(near.J.T).T, known.rank, known.rank)[0], known.a)
 
-    That eigenvalue, of mu W^½ J M^-1 Jᵀ W^½, is how much stiffer the springs are than the bodies inert.
+
+def _symmetric(rng, n):
+    X = rng.uniform(-1, 1, (n, n))
+    return (X + X.T) / 2
+
+
+def penalty(p: Problem, mu: float) -> tuple[np.ndarray, float]:
+    """`Soft`: argmin ½|a - a_free|²_M + ½ mu sum of w_r (J a - c)_r², and how stiff its springs are.
+
+    That is the largest eigenvalue of mu W^½ J M^-1 Jᵀ W^½: springs against the inertia they meet.
     """
     metric = _Metric(p.M)
     free = metric.up(metric.down(p.f))

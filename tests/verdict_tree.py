@@ -125,7 +125,7 @@ def motion(sys, q, v) -> Motion:
 def inertia(mass, com, inertia6, R, p):
     """6x6 in the world about its origin of a link (leaves (B,), (3,), (B, 6)) at the pose (R, p)."""
     xx, xy, xz, yy, yz, zz = np.moveaxis(inertia6, -1, 0)
-    I = np.moveaxis(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]), -1, 0)  # noqa: E741
+    I = np.moveaxis(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]), -1, 0)
     c = skew(p + R @ com)
     m = mass[:, None, None]
     top = R @ I @ np.swapaxes(R, 1, 2) - m * c @ c
@@ -134,12 +134,12 @@ def inertia(mass, com, inertia6, R, p):
     )
 
 
-def tree(sys, q, v, mass=None, inertia6=None) -> Tree:
-    """At states (B, nq), (B, nv); masses (B, nl) and inertias (B, nl, 6) in place of the System's."""
+def tree(sys, q, v, leaves) -> Tree:
+    """At states (B, nq), (B, nv); `leaves`: mass, inertia, armature with a batch axis, for the System's."""
     t, B = sys.topology, len(q)
     leaf = lambda x: np.asarray(x, np.float64)  # noqa: E731
-    mass = np.tile(leaf(sys.mass), (B, 1)) if mass is None else mass
-    inertia6 = np.tile(leaf(sys.inertia), (B, 1, 1)) if inertia6 is None else inertia6
+    own = lambda name: leaf(leaves[name] if name in leaves else [getattr(sys, name)] * B)  # noqa: E731
+    mass, inertia6, armature = own("mass"), own("inertia"), own("armature")
     body = motion(sys, q, v)
     M, b = np.zeros((B, t.nv, t.nv)), np.zeros((B, t.nv))
     fall = np.r_[0, 0, 0, -leaf(sys.gravity)]
@@ -149,7 +149,7 @@ def tree(sys, q, v, mass=None, inertia6=None) -> Tree:
         if i < 0:
             continue
         R, p = body.R[i] @ Rf[link], body.p[i] + body.R[i] @ pf[link]
-        I = inertia(mass[:, link], com[link], inertia6[:, link], R, p)  # noqa: E741
+        I = inertia(mass[:, link], com[link], inertia6[:, link], R, p)
         J = body.J[i]
         M += np.swapaxes(J, 1, 2) @ I @ J
         h = np.einsum("bij,bj->bi", I, body.V[i])
@@ -158,5 +158,5 @@ def tree(sys, q, v, mass=None, inertia6=None) -> Tree:
         force = np.einsum("bij,bj->bi", I, body.A[i] + fall) + gyro
         b += np.einsum("bji,bj->bi", J, force)
     k = np.arange(t.nv)
-    M[:, k, k] += leaf(sys.armature)
+    M[:, k, k] += armature
     return Tree(body, M, b)
