@@ -1,0 +1,163 @@
+"""Small mechanisms on which verdicts lied, with the samples that showed it: name -> (mechanism, samples).
+
+Only leaves and states vary within one, so that a solver compiles it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import robots
+from verdict_cases import Mechanism, Samples
+
+import jaxrbd as rbd
+from jaxrbd import constraints as con
+
+
+def vary(m: Mechanism, q, v=0.0, tau=0.0, kind="", scale=1.0, **leaves) -> Samples:
+    """Samples with a leading axis where one is given, the mechanism's own numbers elsewhere.
+
+    `scale`: of mass, inertia and armature alike, one per sample or one for all.
+    """
+    shapes = {"q": (m.sys.nq,), "v": (m.sys.nv,), "tau": (m.sys.nv,)}
+    own = {k: np.asarray(getattr(m.sys, k), float) for k in ("mass", "inertia", "armature")}
+    own |= {k: np.asarray(getattr(m.con, k), float) for k in ("weight", "target", "damping")}
+    q = np.atleast_2d(np.asarray(q, float))
+    sizes = [len(q), np.size(scale), *(len(np.atleast_1d(x)) for x in leaves.values())]
+    count = max(sizes)
+    spread = lambda x, shape: np.array(np.broadcast_to(x, (count, *shape)), float)  # noqa: E731
+    full = {}
+    for key, x in own.items():
+        x = np.asarray(leaves.get(key, x), float)
+        if key in ("mass", "inertia", "armature"):
+            x = spread(x, own[key].shape) * np.reshape(scale, (-1,) + (1,) * own[key].ndim)
+        elif key == "weight" and key in leaves:
+            x = x.reshape(-1, 1) if x.ndim == 1 else x  # one number per sample: of all constraints
+        full[key] = spread(x, own[key].shape)
+    states = (spread(x, shapes[key]) for key, x in (("q", q), ("v", v), ("tau", tau)))
+    return Samples(*states, full, (kind,) * count)
+
+
+def merge(*parts: Samples) -> Samples:
+    join = lambda name: np.concatenate([getattr(s, name) for s in parts])  # noqa: E731
+    leaves = {k: np.concatenate([s.leaves[k] for s in parts]) for k in parts[0].leaves}
+    kinds = sum((s.kinds for s in parts), ())
+    return Samples(join("q"), join("v"), join("tau"), leaves, kinds)
+
+
+def two_links():
+    """Nearly straight, the tip to follow (1, 1), which takes large forces, at masses of twelve decades."""
+    b = rbd.Builder("two_links")
+    for name in ("upper", "lower"):
+        b.body(name, 1.0, shapes=[b.capsule_between(0.01, (0, 0, 0), (0, 0, -1))])
+    b.joint("shoulder", "revolute", None, "upper", axis=(0, 1, 0))
+    b.joint("elbow", "revolute", "upper", "lower", (0, 0, -1), axis=(0, 1, 0))
+    b.frame("tip", "lower", (0, 0, -1))
+    sys = b.build(dtype="float64")
+    m = Mechanism("two links", sys, con.hold(sys, "tip", ["x", "z"], target=[1, 1]))
+    bend = lambda x: [[0.3, x]]  # noqa: E731
+    return m, merge(
+        *(vary(m, bend(x), kind=f"angle {x:g}") for x in (1e-4, 1e-3, 2e-3, 1e-2, 0.5)),
+        *(
+            vary(m, bend(x), scale=s, weight=[w], kind=f"angle {x:g}, masses × {s:g}, weight {w:g}")
+            for x in (1e-3, 2e-3, 0.5)
+            for s, w in ((1e6, 1.0), (1.0, 1e-6), (1e6, 1e-6), (1e-6, 1.0), (1e-6, 1e6), (1.0, 1e6))
+        ),
+    )
+
+
+def free_pair():
+    """A free body with one hinged child, 1 kg each, whose end is connected to the world under any weight."""
+    b = rbd.Builder("free_pair")
+    for name in ("base", "child"):
+        b.body(name, 1.0, shapes=[b.box(0.3, 0.2, 0.1)])
+    b.joint("root", "free", None, "base")
+    b.joint("hinge", "revolute", "base", "child", (0.2, 0, 0), axis=(0, 1, 0))
+    b.frame("end", "child", (0.2, 0, 0))
+    sys = b.build(dtype="float64")
+    m = Mechanism("free pair", sys, con.connect(sys, "end"))
+    q = [[0.1, 0.2, 0.5, 0.9, 0.1, -0.2, 0.3, 0.7]]
+    v = [0.1, -0.2, 0.3, 0.5, 0.1, -0.4, 1.0]
+    weights = [10.0**k for k in range(-6, 7)]
+    return m, merge(
+        *(vary(m, q, v, weight=[w], kind=f"weight {w:g}") for w in weights),
+        *(vary(m, q, v, scale=10.0**k, kind=f"masses × 1e{k}") for k in (-6, -3, 3, 6)),
+    )
+
+
+def repeated_rod():
+    """A distance between two bodies, twice, under weights of 2 to 10: eleven rows of rank 10."""
+    b = rbd.Builder("repeated_rod")
+    b.body("trunk", 3.0, shapes=[b.box(0.4, 0.2, 0.1)])
+    b.joint("root", "free", None, "trunk")
+    for side, y in (("left", 0.2), ("right", -0.2)):
+        for part, parent, place, axis in (
+            ("thigh", "trunk", (0.1, y, 0), (1, 0, 0)),
+            ("shank", f"{side}_thigh", (0, 0, -0.3), (0, 1, 0)),
+            ("foot", f"{side}_shank", (0, 0, -0.3), (0, 1, 0)),
+        ):
+            name = f"{side}_{part}"
+            b.body(name, 0.5, shapes=[b.capsule_between(0.03, (0, 0, 0), (0, 0, -0.3))])
+            b.joint(name, "revolute", parent, name, place, axis=axis)
+    sys = b.build(dtype="float64")
+    rod = con.distance(sys, "left_foot", "right_shank", length=0.5)
+    held = [con.connect(sys, f"{s}_foot", offset=(0, 0, -0.3)) for s in ("left", "right")]
+    turned = con.hold(sys, "trunk", ["turn_x", "turn_y", "turn_z"])
+    m = Mechanism("repeated rod", sys, con.combine(*held, turned, rod, rod))
+    rng = np.random.default_rng(7)
+    q = np.zeros((16, sys.nq))
+    q[:, 3] = 1.0
+    q[:, 7:] = rng.uniform(0.2, 1.2, (16, 6)) * rng.choice([-1, 1], (16, 6))
+    weight = np.concatenate([np.ones((16, 3)), rng.uniform(2, 10, (16, 2))], 1)
+    v = rng.normal(size=(16, sys.nv)) * 0.3
+    tau = rng.normal(size=(16, sys.nv))
+    return m, vary(m, q, v, tau, weight=weight, kind="weights 2 to 10")
+
+
+def arm():
+    """The zoo's 7-DoF arm with its tool welded, at 40 random states."""
+    sys = rbd.zoo.arm7().astype("float64")
+    m = Mechanism("arm7, tool welded", sys, con.weld(sys, "tool"))
+    q, v, _, tau, _ = robots.random_states(sys, 40)
+    return m, vary(m, q, v, tau, kind="random state")
+
+
+def dependent():
+    """Rows that depend on each other on a chain of four: a weld of rank 4, and a point twice."""
+    sys = rbd.zoo.chain(4).astype("float64")
+    tip = sys.body_names[-1]
+    m = Mechanism("dependent rows", sys, con.combine(con.weld(sys, tip), con.connect(sys, tip)))
+    q, v, _, tau, _ = robots.random_states(sys, 24)
+    rng = np.random.default_rng(3)
+    return m, merge(
+        vary(m, q[:8], v[:8], tau[:8], kind="contradicting"),
+        vary(m, q[8:16], 0.0, tau[8:16], kind="agreeing"),
+        vary(m, q[16:], v[16:], tau[16:], target=rng.normal(size=(8, 9)), kind="targets"),
+    )
+
+
+NAMED: dict[str, Callable[[], tuple[Mechanism, Samples]]] = {
+    "two links": two_links,
+    "free pair": free_pair,
+    "repeated rod": repeated_rod,
+    "arm7": arm,
+    "dependent rows": dependent,
+}
+# where each was found; the other solvers take them with --all-robots
+FOUND = (
+    ("two links", "ProxLTL", "float64"),
+    ("two links", "ProxLTL", "float32"),
+    ("two links", "ProxPV", "float32"),
+    ("two links", "ProxLTLs", "float64"),
+    ("free pair", "ConstrainedABA", "float32"),
+    ("repeated rod", "ConstrainedABA", "float32"),
+    ("arm7", "Dense", "float32"),
+    ("dependent rows", "Classic", "float64"),
+)
+
+
+@cache
+def named(name: str) -> tuple[Mechanism, Samples]:
+    return NAMED[name]()
