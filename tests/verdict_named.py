@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 import robots
-from verdict_cases import Mechanism, Samples
+from verdict_cases import Mechanism, Samples, random_configurations
 
 import jaxrbd as rbd
 from jaxrbd import constraints as con
@@ -87,33 +87,49 @@ def free_pair():
     )
 
 
+def light_chain():
+    """A free chain of three bodies of 1e-6 kg, held at both ends: penalties far above the inertias."""
+    b = rbd.Builder("light_chain")
+    for name in ("base", "child", "end"):
+        b.body(name, 1e-6, shapes=[b.box(0.3, 0.2, 0.1)])
+    b.joint("root", "free", None, "base")
+    b.joint("first", "revolute", "base", "child", (0.2, 0, 0), axis=(0, 1, 0))
+    b.joint("second", "revolute", "child", "end", (0.2, 0, 0), axis=(0, 0, 1))
+    sys = b.build(dtype="float64")
+    m = Mechanism(
+        "light chain", sys, con.combine(con.connect(sys, "end", offset=(0.2, 0, 0)), con.connect(sys, "base"))
+    )
+    rng = np.random.default_rng(0)
+    q = random_configurations(sys, rng, 12, np.full(12, 1.5))
+    v = 0.3 * rng.normal(size=(12, sys.nv))
+    return m, merge(
+        *(vary(m, q, v, weight=np.full(12, w), kind=f"weight {w:g}") for w in (1e-3, 1.0, 100.0)),
+        vary(m, q, 0.0, scale=1e12, kind="masses × 1e12"),
+    )
+
+
 def repeated_rod():
     """A distance between two bodies, twice, under weights of 2 to 10: eleven rows of rank 10."""
     b = rbd.Builder("repeated_rod")
-    b.body("trunk", 3.0, shapes=[b.box(0.4, 0.2, 0.1)])
-    b.joint("root", "free", None, "trunk")
-    for side, y in (("left", 0.2), ("right", -0.2)):
-        for part, parent, place, axis in (
-            ("thigh", "trunk", (0.1, y, 0), (1, 0, 0)),
-            ("shank", f"{side}_thigh", (0, 0, -0.3), (0, 1, 0)),
-            ("foot", f"{side}_shank", (0, 0, -0.3), (0, 1, 0)),
-        ):
-            name = f"{side}_{part}"
-            b.body(name, 0.5, shapes=[b.capsule_between(0.03, (0, 0, 0), (0, 0, -0.3))])
-            b.joint(name, "revolute", parent, name, place, axis=axis)
+    for i, mass in enumerate((1.5, 0.5, 0.8, 2.0, 1.0)):
+        b.body(f"b{i}", mass, shapes=[b.box(0.3, 0.2, 0.1)])
+    b.joint("j0", "free", None, "b0")
+    b.joint("j1", "spherical", "b0", "b1", (0.2, -0.1, 0.3))
+    b.joint("j2", "revolute", "b1", "b2", (-0.1, 0.25, 0.1), axis=(1, 0, 0))
+    b.joint("j3", "revolute", "b2", "b3", (0.3, 0.1, -0.2), axis=(0, 1, 0))
+    b.joint("j4", "revolute", "b1", "b4", (0.1, -0.2, -0.3), axis=(0, 0, 1))
     sys = b.build(dtype="float64")
-    rod = con.distance(sys, "left_foot", "right_shank", length=0.5)
-    held = [con.connect(sys, f"{s}_foot", offset=(0, 0, -0.3)) for s in ("left", "right")]
-    turned = con.hold(sys, "trunk", ["turn_x", "turn_y", "turn_z"])
-    m = Mechanism("repeated rod", sys, con.combine(*held, turned, rod, rod))
+    rod = con.distance(sys, "b0", "b2", length=0.5, offset=(0.1, 0.15, -0.1))
+    m = Mechanism("repeated rod", sys, con.combine(con.weld(sys, "b4"), con.connect(sys, "b3"), rod, rod))
     rng = np.random.default_rng(7)
-    q = np.zeros((16, sys.nq))
-    q[:, 3] = 1.0
-    q[:, 7:] = rng.uniform(0.2, 1.2, (16, 6)) * rng.choice([-1, 1], (16, 6))
-    weight = np.concatenate([np.ones((16, 3)), rng.uniform(2, 10, (16, 2))], 1)
-    v = rng.normal(size=(16, sys.nv)) * 0.3
-    tau = rng.normal(size=(16, sys.nv))
-    return m, vary(m, q, v, tau, weight=weight, kind="weights 2 to 10")
+    q = random_configurations(sys, rng, 24, np.full(24, 1.5))
+    tau, weight = rng.normal(size=(24, sys.nv)), rng.uniform(2, 10, (24, 4))
+    target = np.zeros((24, 11))
+    target[:, 9:] = rng.normal(size=(24, 2))
+    return m, merge(
+        vary(m, q, 0.0, tau, weight=weight, kind="agreeing"),
+        vary(m, q, 0.0, tau, weight=weight, target=target, kind="contradicting"),
+    )
 
 
 def arm():
@@ -141,6 +157,7 @@ def dependent():
 NAMED: dict[str, Callable[[], tuple[Mechanism, Samples]]] = {
     "two links": two_links,
     "free pair": free_pair,
+    "light chain": light_chain,
     "repeated rod": repeated_rod,
     "arm7": arm,
     "dependent rows": dependent,
@@ -150,11 +167,11 @@ FOUND = (
     ("two links", "ProxLTL", "float64"),
     ("two links", "ProxLTL", "float32"),
     ("two links", "ProxPV", "float32"),
-    ("two links", "ProxLTLs", "float64"),
     ("free pair", "ConstrainedABA", "float32"),
+    ("light chain", "ProxLTLs", "float64"),
     ("repeated rod", "ConstrainedABA", "float32"),
+    ("repeated rod", "Classic", "float64"),
     ("arm7", "Dense", "float32"),
-    ("dependent rows", "Classic", "float64"),
 )
 
 
