@@ -111,21 +111,23 @@ def light_chain():
 def repeated_rod():
     """A distance between two bodies, twice, under weights of 2 to 10: eleven rows of rank 10."""
     b = rbd.Builder("repeated_rod")
-    for i, mass in enumerate((1.5, 0.5, 0.8, 2.0, 1.0)):
+    for i, mass in enumerate((0.65, 2.2, 1.9, 0.43, 2.3)):
         b.body(f"b{i}", mass, shapes=[b.box(0.3, 0.2, 0.1)])
     b.joint("j0", "free", None, "b0")
-    b.joint("j1", "spherical", "b0", "b1", (0.2, -0.1, 0.3))
-    b.joint("j2", "revolute", "b1", "b2", (-0.1, 0.25, 0.1), axis=(1, 0, 0))
-    b.joint("j3", "revolute", "b2", "b3", (0.3, 0.1, -0.2), axis=(0, 1, 0))
-    b.joint("j4", "revolute", "b1", "b4", (0.1, -0.2, -0.3), axis=(0, 0, 1))
+    b.joint("j1", "spherical", "b0", "b1", (-0.01, 0.06, 0.2))
+    b.joint("j2", "revolute", "b1", "b2", (0.1, 0.2, 0.05), axis=(0, 1, 0))
+    b.joint("j3", "spherical", "b2", "b3", (0.2, -0.02, -0.03))
+    b.joint("j4", "revolute", "b1", "b4", (-0.04, 0.2, 0.04), axis=(0, 1, 0))
     sys = b.build(dtype="float64")
-    rod = con.distance(sys, "b0", "b2", length=0.5, offset=(0.1, 0.15, -0.1))
-    m = Mechanism("repeated rod", sys, con.combine(con.weld(sys, "b4"), con.connect(sys, "b3"), rod, rod))
+    places = {"b4": (-0.045, -0.17, -0.17), "b3": (0.19, -0.12, 0.15), "b1": (-0.01, -0.15, 0.16)}
+    held = [con.connect(sys, body, offset=x) for body, x in places.items()]
+    rod = con.distance(sys, "b0", "b2", length=0.5, offset=(0.15, 0.12, -0.07))
+    m = Mechanism("repeated rod", sys, con.combine(*held, rod, rod))
     rng = np.random.default_rng(7)
-    q = random_configurations(sys, rng, 24, np.full(24, 1.5))
-    tau, weight = rng.normal(size=(24, sys.nv)), rng.uniform(2, 10, (24, 4))
-    target = np.zeros((24, 11))
-    target[:, 9:] = rng.normal(size=(24, 2))
+    q = random_configurations(sys, rng, 64, np.full(64, 1.5))
+    tau, weight = rng.normal(size=(64, sys.nv)), rng.uniform(2, 10, (64, 5))
+    target = np.zeros((64, 11))
+    target[:, 9:] = rng.normal(size=(64, 2))
     return m, merge(
         vary(m, q, 0.0, tau, weight=weight, kind="agreeing"),
         vary(m, q, 0.0, tau, weight=weight, target=target, kind="contradicting"),

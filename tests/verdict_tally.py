@@ -109,11 +109,11 @@ def judge(m: Mechanism, samples: Samples, solver: str, dtype: str, known=None, a
         right, undecidable = answer.cuts, answer.undecidable or doubt > TOLERANCE[dtype]
         if solver == "Soft":
             right, stiffness = reference.penalty(problem, mu[k])
-            right, undecidable, doubt = right[None], stiffness * len(problem.c) * eps > 1, 0.0
+            right, undecidable, doubt = right[None], bool(stiffness * len(problem.c) * eps > 1), 0.0
         errors = [reference.error(a[k], x) for x in right]
         e = min(errors) if undecidable else errors[-1]
-        nan = not np.all(np.isfinite(a[k]))
-        claimed = result[k] != rbd.Result.not_converged
+        nan = not np.isfinite(a[k]).all()
+        claimed = bool(result[k] != rbd.Result.not_converged)
         wrong = claimed and not e <= max(TOLERANCE[dtype], doubt)
         n["problems"] += 1
         n["NaN"] += nan
