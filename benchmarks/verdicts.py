@@ -26,7 +26,7 @@ def main(arguments=None) -> int:
     parser.add_argument("--mechanisms", type=int, default=60, metavar="N")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="seed of the first mechanism")
     parser.add_argument("--links", type=int, help="links of every mechanism, instead of 5 to 40")
-    parser.add_argument("--samples", type=int, default=32, help="problems per mechanism")
+    parser.add_argument("--samples", type=int, default=40, help="problems per mechanism")
     parser.add_argument("--solvers", nargs="+")
     parser.add_argument("--precisions", nargs="+", default=["float64", "float32"])
     parser.add_argument(

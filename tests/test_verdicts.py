@@ -18,7 +18,7 @@ import jaxrbd as rbd
 from jaxrbd import constraints as con
 
 SEEDS = range(60)
-SAMPLES = 32
+SAMPLES = 40
 SHARE = {"float64": 0.01, "float32": 0.05}  # of decidable problems that may end not_converged
 PRECISIONS = ("float64", "float32")
 
@@ -26,14 +26,14 @@ PRECISIONS = ("float64", "float32")
 def assert_honest(found: tally.Tally, solver: str, dtype: str, share: float | None = None):
     """No wrong verdict, no NaN but Classic's, which it reports; `not_converged` seldom."""
     counts = found.counts
-    assert not found.wrong, "\n".join(found.wrong)
+    assert not found.wrong, "\n".join(found.wrong[:20])
     assert counts["NaN claimed"] == 0
     if solver == "Classic":  # fails where rows depend on each other, and says so
         counts = counts | {"not converged": counts["not converged"] - counts["... dependent"]}
     else:
         assert counts["NaN"] == 0
     allowed = (SHARE[dtype] if share is None else share) * (counts["problems"] - counts["undecidable"])
-    assert counts["not converged"] <= allowed, "\n".join(found.missed)
+    assert counts["not converged"] <= allowed, "\n".join(found.missed[:20])
 
 
 # --- the campaign -------------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ KINDS = (
     "straight",
     "agreeing",
     "contradicting",
+    "payload",
+    "fast",
 )
 
 
@@ -102,10 +104,13 @@ def random_constraint(rng: np.random.Generator, sys: rbd.System) -> con.Constrai
         x, y = rng.choice(scalar, 2, replace=False)
         if rng.random() < 0.3:
             return con.coupling(sys, str(x), None)
-        return con.coupling(sys, str(x), str(y), polynomial=(0.1, *rng.uniform(-1, 1, 2)))
+        return con.coupling(
+            sys, str(x), str(y), polynomial=(0.1, *rng.uniform(-1, 1, 2) * rng.choice([1, 100]))
+        )
     if kind == "velocity":
         matrix = np.zeros((1, sys.nv))
         matrix[0, rng.choice(sys.nv, min(3, sys.nv), replace=False)] = rng.uniform(0.5, 2, min(3, sys.nv))
+        matrix *= rng.choice([0.01, 1, 100])
         return con.velocity_rows(sys, matrix)
     if kind == "weld":
         return con.weld(sys, frame, to, **options)
@@ -149,11 +154,13 @@ def samples(m: Mechanism, count: int, seed: int = 0) -> Samples:
         sys, rng, count, np.where(is_("straight"), 10 ** rng.uniform(-3, -1, count), 1.5)
     )
     v = rng.normal(size=(count, sys.nv)) * rng.choice([0.0, 0.3, 2.0], (count, 1))
+    v = np.where(is_("fast")[:, None], 30 * rng.normal(size=v.shape), v)
     scale = np.where(is_("scale", "scale and weights"), 10 ** rng.uniform(-6, 6, count), 1.0)
     each = 10 ** rng.uniform(-0.5, 0.5, (count, len(sys.mass))) * scale[:, None]
     light = np.where(is_("fingers")[:, None] & _leaf_bodies(sys), 10 ** rng.uniform(-4, -2, (count, 1)), 1.0)
-    mass = np.asarray(sys.mass) * each * light
-    inertia = np.asarray(sys.inertia) * (each * light)[:, :, None]
+    heavy = np.where(is_("payload")[:, None] & _leaf_bodies(sys), 10 ** rng.uniform(1, 3, (count, 1)), 1.0)
+    mass = np.asarray(sys.mass) * each * light * heavy
+    inertia = np.asarray(sys.inertia) * (each * light * heavy)[:, :, None]
     decades = np.where(is_("weights", "scale and weights"), 6.0, np.where(is_("contradicting"), 1.0, 0.0))
     weight = 10 ** (decades[:, None] * rng.uniform(-1, 1, (count, len(c.entries))))
     target = rng.normal(size=(count, c.rows)) * rng.choice([0.0, 1.0, 10.0], (count, 1))
@@ -167,7 +174,7 @@ def samples(m: Mechanism, count: int, seed: int = 0) -> Samples:
     a = rng.normal(size=v.shape) * 3
     each_row = np.repeat(np.arange(len(c.entries)), [e.rows for e in c.entries])
     agreeing = np.einsum("bij,bj->bi", J, a) + bias + damping[:, each_row] * rate
-    target = np.where((is_("agreeing", "fingers", "scale"))[:, None], agreeing, target)
+    target = np.where((is_("agreeing", "fingers", "scale", "payload"))[:, None], agreeing, target)
     target = np.where(is_("contradicting")[:, None], 10 * rng.normal(size=target.shape), target)
     return Samples(q, v, tau, leaves | {"weight": weight, "target": target, "damping": damping}, kinds)
 

@@ -124,10 +124,10 @@ def repeated_rod():
     rod = con.distance(sys, "b0", "b2", length=0.5, offset=(0.15, 0.12, -0.07))
     m = Mechanism("repeated rod", sys, con.combine(*held, rod, rod))
     rng = np.random.default_rng(7)
-    q = random_configurations(sys, rng, 64, np.full(64, 1.5))
-    tau, weight = rng.normal(size=(64, sys.nv)), rng.uniform(2, 10, (64, 5))
-    target = np.zeros((64, 11))
-    target[:, 9:] = rng.normal(size=(64, 2))
+    q = random_configurations(sys, rng, 32, np.full(32, 1.5))
+    tau, weight = rng.normal(size=(32, sys.nv)), rng.uniform(2, 10, (32, 5))
+    target = np.zeros((32, 11))
+    target[:, 9:] = rng.normal(size=(32, 2))
     return m, merge(
         vary(m, q, 0.0, tau, weight=weight, kind="agreeing"),
         vary(m, q, 0.0, tau, weight=weight, target=target, kind="contradicting"),
@@ -156,11 +156,75 @@ def dependent():
     )
 
 
+def sliders():
+    """Two slides and a weld: the rows that turn are zero, so what they ask for is out of reach."""
+    b = rbd.Builder("sliders")
+    for i, axis in enumerate(((1, 0, 0), (0, 0.6, 0.8))):
+        b.body(f"b{i}", 1.0, shapes=[b.box(0.3, 0.2, 0.1)])
+        b.joint(f"j{i}", "prismatic", f"b{i - 1}" if i else None, f"b{i}", (0.1, 0, 0.2), axis=axis)
+    sys = b.build(dtype="float64")
+    m = Mechanism("sliders", sys, con.weld(sys, "b1"))
+    rng = np.random.default_rng(2)
+    q, tau, target = rng.normal(size=(8, 2)), rng.normal(size=(8, 2)), rng.normal(size=(8, 6))
+    reachable = target * (0, 0, 0, 1, 0, 0)
+    return m, merge(
+        vary(m, q, 0.0, tau, target=target, kind="out of reach"),
+        vary(m, q, 0.0, tau, target=reachable, kind="within reach"),
+        vary(m, q, 0.0, tau, kind="at rest"),
+    )
+
+
+def pivot():
+    """A child connected to its parent where their hinge is: rows of rounding alone, beside a real point."""
+    b = rbd.Builder("pivot")
+    for i in range(3):
+        b.body(f"b{i}", 1.0, shapes=[b.capsule_between(0.05, (0, 0, 0), (0.4, 0, 0))])
+        place = {"xyz": (0.37, 0.11, 0.23) if i else (0, 0, 0), "rpy": (0.3 * i, 0.2, 0.1)}
+        b.joint(f"j{i}", "revolute", f"b{i - 1}" if i else None, f"b{i}", axis=(0, 0.6, 0.8), **place)
+    sys = b.build(dtype="float64")
+    idle = con.connect(sys, "b2", "b1", anchor=(0.37, 0.11, 0.23))
+    m = Mechanism("pivot", sys, con.combine(con.hold(sys, "b2", ["x", "z"], offset=(0.4, 0, 0)), idle))
+    rng = np.random.default_rng(3)
+    q, v, tau = rng.normal(size=(3, 12, 3))
+    target = rng.normal(size=(12, 5))
+    return m, merge(
+        vary(m, q, v, tau, target=target * (1, 1, 0, 0, 0), kind="at rest"),
+        vary(m, q, v, tau, target=target, kind="out of reach"),
+        *(vary(m, q, v, tau, weight=np.tile((1.0, w), (12, 1)), kind=f"weight {w:g}") for w in (1e-6, 1e6)),
+    )
+
+
+def patch():
+    """A foot on eight points, 24 rows of rank 6, under a leg; also as heavy as a ship, and weighted."""
+    b = rbd.Builder("patch")
+    b.body("foot", 1.0, shapes=[b.box(0.2, 0.1, 0.05)])
+    b.body("shank", 2.0, shapes=[b.capsule_between(0.05, (0, 0, 0), (0, 0, 0.4))])
+    b.joint("root", "free", None, "foot")
+    b.joint("ankle", "universal", "foot", "shank", (0, 0, 0.05), axis=(1, 0, 0), axis2=(0, 1, 0))
+    sys = b.build(dtype="float64")
+    corners = [(x, y, z) for x in (-0.1, 0.1) for y in (-0.05, 0.05) for z in (-0.025, 0.025)]
+    m = Mechanism("patch", sys, con.combine(*(con.connect(sys, "foot", offset=c) for c in corners)))
+    rng = np.random.default_rng(4)
+    q = random_configurations(sys, rng, 12, np.ones(12))
+    v, tau = rng.normal(size=(2, 12, sys.nv))
+    resting = v * (np.arange(sys.nv) >= 6)  # the foot stands, the shank moves
+    weight = 10.0 ** rng.uniform(-3, 3, (12, 8))
+    return m, merge(
+        vary(m, q, resting, tau, kind="standing"),
+        vary(m, q, resting, tau, weight=weight, kind="standing, weights"),
+        vary(m, q, v, tau, weight=weight, kind="moving, weights"),
+        vary(m, q, v, 1e6 * tau, scale=1e6, kind="moving, masses × 1e6"),
+    )
+
+
 NAMED: dict[str, Callable[[], tuple[Mechanism, Samples]]] = {
     "two links": two_links,
     "free pair": free_pair,
     "light chain": light_chain,
     "repeated rod": repeated_rod,
+    "sliders": sliders,
+    "pivot": pivot,
+    "patch": patch,
     "arm7": arm,
     "dependent rows": dependent,
 }
