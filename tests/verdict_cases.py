@@ -86,11 +86,21 @@ def random_tree(rng: np.random.Generator, links: int, name: str) -> rbd.System:
     return b.build(dtype="float64")
 
 
+def _freedoms(sys, body: int) -> int:
+    """How many freedoms move a body."""
+    t, count = sys.topology, 0
+    while body >= 0:
+        count += t.v_starts[body + 1] - t.v_starts[body]
+        body = t.parents[body]
+    return count
+
+
 def random_constraint(rng: np.random.Generator, sys: rbd.System) -> con.Constraints:
     """Any kind, with the world or between two bodies."""
     n = len(sys.body_names)
-    a = int(rng.integers(n // 2, n)) if n > 1 else 0  # far from the root rather than near
-    b = int(rng.choice([k for k in range(n) if k != a])) if rng.random() < 0.5 and n > 1 else None
+    # far from the root rather than near, so that rows have freedoms to act on
+    a = max(rng.integers(0, n, 3), key=lambda k: _freedoms(sys, k))
+    b = int(rng.choice([k for k in range(n) if k != a])) if rng.random() < 0.5 else None
     frame, to = sys.body_names[a], None if b is None else sys.body_names[b]
     reach = float(np.max(np.abs(np.asarray(sys.joint_position)), initial=0.0)) or 0.3
     options: dict = {"offset": rng.uniform(-0.7, 0.7, 3) * reach}
@@ -105,12 +115,12 @@ def random_constraint(rng: np.random.Generator, sys: rbd.System) -> con.Constrai
         if rng.random() < 0.3:
             return con.coupling(sys, str(x), None)
         return con.coupling(
-            sys, str(x), str(y), polynomial=(0.1, *rng.uniform(-1, 1, 2) * rng.choice([1, 100]))
+            sys, str(x), str(y), polynomial=(0.1, *rng.uniform(-1, 1, 2) * rng.choice([1, 10]))
         )
     if kind == "velocity":
         matrix = np.zeros((1, sys.nv))
         matrix[0, rng.choice(sys.nv, min(3, sys.nv), replace=False)] = rng.uniform(0.5, 2, min(3, sys.nv))
-        matrix *= rng.choice([0.01, 1, 100])
+        matrix *= rng.choice([0.1, 1, 10])
         return con.velocity_rows(sys, matrix)
     if kind == "weld":
         return con.weld(sys, frame, to, **options)
@@ -131,10 +141,10 @@ def mechanism(seed: int, links: int | None = None) -> Mechanism:
     links = int(rng.integers(5, 41)) if links is None else links
     sys = random_tree(rng, links, f"random{seed}")
     parts: list[con.Constraints] = []
-    most = max(3, min(24, sys.nv))  # rows, before repetitions
+    most = max(3, min(24, sys.nv // rng.choice([1, 4])))  # rows, before repetitions
     while not parts or (sum(c.rows for c in parts) < most and rng.random() < 0.8):
         parts.append(random_constraint(rng, sys))
-    if rng.random() < 0.5:
+    if rng.random() < 0.35:
         parts += [parts[k] for k in rng.choice(len(parts), min(2, len(parts)), replace=False)]
     return Mechanism(f"{seed}: {links} links, {sum(c.rows for c in parts)} rows", sys, con.combine(*parts))
 
