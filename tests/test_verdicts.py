@@ -40,11 +40,11 @@ def assert_honest(found: tally.Tally, solver: str, dtype: str, share: float | No
 
 
 @pytest.mark.parametrize(
-    ("seed", "solver", "dtype"),
-    [(0, "ConstrainedABA", "float32"), (1, "ProxLTL", "float32"), (2, "ProxPV", "float64")],
+    ("seed", "links", "solver", "dtype"),
+    [(0, 5, "ConstrainedABA", "float32"), (5, 7, "ProxLTL", "float32"), (2, 7, "ProxPV", "float64")],
 )
-def test_small_random_mechanisms(seed, solver, dtype):
-    m = cases.mechanism(seed, 5 + seed)
+def test_small_random_mechanisms(seed, links, solver, dtype):
+    m = cases.mechanism(seed, links)
     assert_honest(tally.judge(m, cases.samples(m, SAMPLES, seed), solver, dtype), solver, dtype)
 
 

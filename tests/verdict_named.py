@@ -6,8 +6,9 @@ Only leaves and states vary within one, so that a solver compiles it once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
+import loops
 import numpy as np
 import robots
 from verdict_cases import Mechanism, Samples, random_configurations
@@ -217,6 +218,19 @@ def patch():
     )
 
 
+def closed_loop(name: str):
+    """A mechanism of `loops` where its loops are closed, at twelve velocities and three scales of mass."""
+    sys, rows, q = loops.MECHANISMS[name]()
+    m = Mechanism(name, sys.astype("float64"), rows.astype("float64"))
+    rng = np.random.default_rng(6)
+    v, tau = rng.normal(size=(2, 12, sys.nv))
+    still = {"q": np.tile(q, (12, 1)), "v": 0.0}
+    return m, merge(
+        *(vary(m, **still, tau=s * tau, scale=s, kind=f"closed, masses × {s:g}") for s in (1e-4, 1.0, 1e4)),
+        vary(m, np.tile(q, (12, 1)), 0.3 * v, tau, kind="moving against its loops"),
+    )
+
+
 NAMED: dict[str, Callable[[], tuple[Mechanism, Samples]]] = {
     "two links": two_links,
     "free pair": free_pair,
@@ -227,6 +241,7 @@ NAMED: dict[str, Callable[[], tuple[Mechanism, Samples]]] = {
     "patch": patch,
     "arm7": arm,
     "dependent rows": dependent,
+    **{name: partial(closed_loop, name) for name in loops.MECHANISMS},
 }
 # where each was found; the other solvers take them with --all-robots
 FOUND = (
