@@ -41,7 +41,7 @@ def assert_honest(found: tally.Tally, solver: str, dtype: str, share: float | No
 
 @pytest.mark.parametrize(
     ("seed", "links", "solver", "dtype"),
-    [(0, 5, "ConstrainedABA", "float32"), (5, 7, "ProxLTL", "float32"), (2, 7, "ProxPV", "float64")],
+    [(3, 5, "ConstrainedABA", "float32"), (0, 5, "ProxLTL", "float32"), (2, 7, "ProxPV", "float64")],
 )
 def test_small_random_mechanisms(seed, links, solver, dtype):
     m = cases.mechanism(seed, links)
@@ -162,7 +162,7 @@ def test_reference_is_the_rational_answer():
 def test_reference_has_the_rows_of_the_docstrings():
     """Every kind of row, M and b of a random tree: the library's functions agree with NumPy's."""
     rng = np.random.default_rng(4)
-    sys = cases.random_tree(rng, 9, "nine")
+    sys = cases.random_tree(rng, 6, "six")
     scalar = [j for j, t in zip(sys.joint_names, sys.joint_types) if t in ("revolute", "prismatic")]
     a, b, c = sys.body_names[-1], sys.body_names[-2], sys.body_names[1]
     place = {"offset": (0.1, -0.2, 0.3), "anchor": (0.2, 0.1, -0.1)}

@@ -246,12 +246,11 @@ NAMED: dict[str, Callable[[], tuple[Mechanism, Samples]]] = {
 # where each was found; the other solvers take them with --all-robots
 FOUND = (
     ("two links", "ProxLTL", "float64"),
-    ("two links", "ProxLTL", "float32"),
     ("two links", "ProxPV", "float32"),
     ("free pair", "ConstrainedABA", "float32"),
     ("light chain", "ProxLTLs", "float64"),
     ("repeated rod", "ConstrainedABA", "float32"),
-    ("repeated rod", "Classic", "float64"),
+    ("pivot", "Classic", "float64"),
     ("arm7", "Dense", "float32"),
 )
 
