@@ -233,6 +233,7 @@ class Run:
         limits, tolerance = self.limits, self.settings.tolerance
         size, small_rows = jnp.maximum(1, method.size(x.a)), self.small_rows(method, x.a)
         right = (x.step <= self.small) & (x.doubt * by_row(x.s) <= 0.3 * limits.wrong * size)
+        right &= by_row(x.r) <= limits.met * small_rows  # what can be met is
         missed = by_row(x.r + x.s)
         if tolerance is None:
             met = (

@@ -17,7 +17,8 @@ from jaxrbd.constraints.plan import Plan
 from jaxrbd.constraints.rows import sum_by_row
 from jaxrbd.constraints.supporting import Problem
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import solve_ldl
+from jaxrbd.tree.aba import eliminate, solve_ldl, zero_articulated
+from jaxrbd.tree.scan import inward
 from jaxrbd.tree.spatial import Force
 
 KAPPA = {"float64": 1e8, "float32": 1e4}
@@ -50,35 +51,37 @@ def local_mobility(plan: Plan, table, prob: Problem, x: Acting):
         away = jnp.asarray(plan.position_b != plan.support.size, d.dtype)[:, None]
         d = d + away * _at_bodies(prob, plan.position_b, x.KB)
     if len(table.joint_rows):
-        inertia = _joint_inertias(plan, prob)
-        d = d + sum_by_row(x.kappa**2 / inertia, table.joint_rows, table.m)
+        d = d + sum_by_row(x.kappa**2 * _joint_mobility(plan, prob), table.joint_rows, table.m)
     return d
 
 
 def _at_bodies(prob: Problem, position, K: Force):
+    """K H^-1 Kᵀ; a body without mass counts as a thousandth of the average one."""
+    size = lambda H: H.A.xx + H.A.yy + H.A.zz + H.C.xx + H.C.yy + H.C.zz  # noqa: E731
+    average = jnp.mean(size(prob.H), 0)
     H = kin.take(prob.H, position)
     A, B, C = H.A.full(), H.B, H.C.full()
     M = [[*A[i], *B[i]] for i in range(3)] + [[*(B[k][i] for k in range(3)), *C[i]] for i in range(3)]
-    six = [*K.ang, *K.lin]
-    tiny = jnp.finfo(six[0].dtype).tiny ** 0.5
-    floor = 1e-6 * sum(M[k][k] for k in range(6)) + tiny
+    floor = jnp.where(size(H) > 0, 1e-6 * size(H), 1e-3 * average)
     for k in range(6):
         M[k][k] = M[k][k] + floor
+    six = [*K.ang, *K.lin]
     return sum(a * b for a, b in zip(six, solve_ldl(M, six)))
 
 
-def _joint_inertias(plan: Plan, prob: Problem):
-    """What a single freedom of the joint entries moves, (ne, B)."""
+def _joint_mobility(plan: Plan, prob: Problem):
+    """1/D of articulated bodies without rows, for the freedoms of the joint entries: (ne, B)."""
     NS = plan.support.size
-    found = []
-    at_roots = prob.H
-    six = jnp.stack(
-        [at_roots.A.xx, at_roots.A.yy, at_roots.A.zz, at_roots.C.xx, at_roots.C.yy, at_roots.C.zz], 1
-    )
-    six = six[NS:] + prob.armature0
-    own = None
-    if NS:
-        own = prob.S.dot(kin.take(prob.H, slice(0, NS)) @ prob.S) + prob.armature
-    for position, column in zip(plan.dof_position, plan.dof_column):
-        found.append(own[position] if column < 0 else six[position - NS, column])
-    return jnp.maximum(jnp.stack(found), jnp.finfo(six.dtype).tiny ** 0.5)
+
+    def articulate(IA, x):
+        H, R, r, S, armature = x
+        Ia, _, Dinv = eliminate(IA + H, S, armature)
+        return Ia.rotate(R).from_(r), Dinv
+
+    zero = kin.zeros(zero_articulated(), prob.p.ang.x)
+    xs = (kin.take(prob.H, slice(0, NS)), prob.R, prob.r, prob.S, prob.armature)
+    IA0, Dinv = inward(plan.support, articulate, xs, zero)
+    IA0 = IA0 + kin.take(prob.H, slice(NS, None))
+    six = jnp.stack([IA0.A.xx, IA0.A.yy, IA0.A.zz, IA0.C.xx, IA0.C.yy, IA0.C.zz], 1) + prob.armature0
+    at = zip(plan.dof_position, plan.dof_column)
+    return jnp.stack([Dinv[p] if column < 0 else 1 / six[p - NS, column] for p, column in at])
