@@ -8,6 +8,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from jaxrbd.errors import ArgumentError
+from jaxrbd.integrators.free_bodies import advance
+from jaxrbd.integrators.momentum import keep_momentum
 from jaxrbd.model.system import System, pytree, static
 from jaxrbd.tree.manifold import integrate
 
@@ -22,11 +24,17 @@ def check_dt(dt):
 class SemiImplicitEuler:
     """v' = v + dt a(q, v), then q' = q ⊞ dt v': symplectic for conservative systems, order 1.
 
+    The linear velocity of a free joint is added up at the body's centre of mass in axes that do not turn, so
+    that a free body keeps its linear momentum to rounding (`free_bodies`); trees keep theirs to order 1.
     With `implicit_damping` the joint dampers act on v': (M + dt D) a = ..., stable for any damping.
+    With `conserve_momentum` free-floating trees, too, keep linear and angular momentum to rounding, by a
+    change of the root's velocity after the step (`momentum`). It takes about as many operations as forward
+    dynamics does.
     """
 
     dt: float
     implicit_damping: bool = static(default=True)
+    conserve_momentum: bool = static(default=False)
 
     def __post_init__(self):
         check_dt(self.dt)
@@ -35,8 +43,9 @@ class SemiImplicitEuler:
         dt = jnp.asarray(self.dt, sys.dtype)
         # a damper d on v' = v + dt a is an armature dt d, since its force at v is counted already
         damped = sys.replace(armature=sys.armature + dt * sys.damping) if self.implicit_damping else sys
-        v = v + dt * acceleration(damped, q, v)
-        return integrate(sys, q, dt * v), v
+        a = acceleration(damped, q, v)
+        end = advance(sys, q, v, a, dt)
+        return keep_momentum(sys, (q, v), a, end, dt) if self.conserve_momentum else end
 
 
 @pytree
