@@ -11,7 +11,7 @@ import numpy as np
 from jaxrbd.errors import ArgumentError, ModelError
 from jaxrbd.model.description import JOINT_SIZES, WORLD, Description, Joint, Pose
 from jaxrbd.model.rotations import matrix_from_quaternion, quaternion_from_matrix
-from jaxrbd.model.system import System, Topology
+from jaxrbd.model.system import SLIP_SPEED, System, Topology
 from jaxrbd.model.validate import validate
 
 # joint limits as smooth springs: natural frequency and damping ratio on the inertia at the default pose
@@ -235,6 +235,7 @@ class _Compiler:
             armature=f(dof("armature"), (nv,)),
             damping=f(dof("damping"), (nv,)),
             friction=f(dof("friction"), (nv,)),
+            slip_speed=f(np.full(nv, SLIP_SPEED), (nv,)),
             stiffness=f(dof("stiffness"), (nv,)),
             spring_reference=f(dof("spring_reference"), (nv,)),
             lower=f(dof("lower"), (nv,)),

@@ -52,8 +52,8 @@ def describe(sys: System) -> Description:
     """The model as plain data, with the current value of every leaf; `build` turns it back.
 
     A default pose q0 other than the neutral one becomes the keyframe "home", from which `build` takes it.
-    The stiffness and damping of the springs at joint limits have no place in a Description: `build`
-    chooses them anew.
+    The slip speed of dry friction and the stiffness and damping of the springs at joint limits have no
+    place in a Description: `build` chooses them anew.
     """
     return _Describer(sys).description()
 
@@ -91,7 +91,7 @@ def leaf_shapes(t) -> dict[str, tuple[int, ...]]:
         {"joint_quaternion": (nb, 4), "joint_position": (nb, 3), "axis": (nb, 3), "axis2": (nb, 3)}
         | {"pitch": (nb,), "frame_quaternion": (nf, 4), "frame_position": (nf, 3)}
         | {"mass": (nl,), "com": (nl, 3), "inertia": (nl, 6), "gravity": (3,), "q0": (t.nq,)}
-        | dict.fromkeys((*_PER_DOF, "limit_stiffness", "limit_damping"), (nv,))
+        | dict.fromkeys((*_PER_DOF, "slip_speed", "limit_stiffness", "limit_damping"), (nv,))
         | {"actuator_gear": (nu,), "actuator_gain": (nu,), "actuator_bias": (nu, 3)}
         | {"control_range": (nu, 2), "force_range": (nu, 2), "mimic_ratio": (nm,), "mimic_offset": (nm,)}
         | {"shape_size": (ns, 4), "shape_quaternion": (ns, 4), "shape_position": (ns, 3)}

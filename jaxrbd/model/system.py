@@ -21,6 +21,9 @@ import numpy as np
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.description import JOINT_SIZES
 
+# default of the leaf: below about this speed a joint with dry friction counts as sticking, rad/s or m/s
+SLIP_SPEED = 1e-2
+
 
 def static(**kw):
     return field(metadata={"static": True}, **kw)
@@ -127,6 +130,7 @@ class System:
     armature: jax.Array
     damping: jax.Array
     friction: jax.Array
+    slip_speed: jax.Array  # dry friction is friction * tanh(v / slip_speed)
     stiffness: jax.Array
     spring_reference: jax.Array
     lower: jax.Array
@@ -265,6 +269,7 @@ _DOF_LEAVES = (
     "armature",
     "damping",
     "friction",
+    "slip_speed",
     "stiffness",
     "spring_reference",
     "lower",
