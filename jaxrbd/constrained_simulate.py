@@ -22,8 +22,11 @@ from jaxrbd.constraints import (
     project,
 )
 from jaxrbd.constraints.data import as_constraints
+from jaxrbd.constraints.projection import velocity_jump
 from jaxrbd.constraints.solvers import Proximal, Soft
 from jaxrbd.errors import StateWarning
+from jaxrbd.integrators.free_bodies import carry
+from jaxrbd.integrators.momentum import carry_momentum
 from jaxrbd.model.system import System, pytree
 from jaxrbd.simulate import State, body_forces, check_integrator, joint_forces, roll
 from jaxrbd.solution import Result, Solution, largest, worst
@@ -60,9 +63,9 @@ def constrained_step(
 
     `projection` uses the same `solver` unless it has its own (the default instead of `Soft`); it stops the
     rows, so constraints that follow a `target` need None, which leaves the drift to Baumgarte gains.
-    `result` is the worst of every stage's and the projection's. It is `not_converged` as well where projection
-    moved a coordinate by more than 1e-3 rad or m and by more than the step did: the state was off its
-    constraints. `project` it first, or make the constraints with q=.
+    `result` is the worst of every stage's and the projection's. It is `not_converged` as well where
+    projection moved a coordinate by more than 1e-3 rad or m and by more than the step did: the state was off
+    its constraints. `project` it first, or make the constraints with q=.
     """
     con = as_constraints(constraints)
     q, v = arguments(sys, q=state.q, v=state.v)
@@ -83,11 +86,15 @@ def constrained_step(
     else:
         if projection.solver is None:
             projection = replace(projection, solver=None if isinstance(solver, Soft) else solver)
-        back = project(sys, con, q, v, projection)
+        back = project(sys, con, q, None, projection)
+        # q turns the axes that the velocities of free bodies are given in
+        bring = carry_momentum if getattr(integrator, "conserve_momentum", False) else carry
+        v = bring(sys, q, v, back.value.q)
+        jump = velocity_jump(sys, back.value.q, v, con, 1, projection.solver)
         moved, stepped = largest(difference(sys, q, back.value.q)), largest(difference(sys, start, q))
         jumped = jnp.where(moved > jnp.maximum(JUMP, stepped), Result.not_converged, Result.converged)
-        q, v, error = back.value.q, back.value.v, back.stats.error
-        results += [back.result, jumped]
+        q, v, error = back.value.q, v + jump.value.a, back.stats.error
+        results += [back.result, jump.result, jumped]
     residual = largest(jnp.stack([s.stats.residual for s in stages]))
     stats = ConstrainedStepStats(stages[0].value.lam, residual, error, moved)
     return Solution(State(q, v), worst(*results), stats)
@@ -123,9 +130,10 @@ def constrained_rollout(
 
 def _warn_if_off(sys: System, con, q) -> None:
     """Name the constraint that q misses most; under jit values are not known, and the result tells."""
-    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((sys, con, q))):
+    phi = constraint_error(sys, con, q)
+    if isinstance(phi, jax.core.Tracer):
         return
-    phi = np.abs(np.asarray(constraint_error(sys, con, q)))
+    phi = np.abs(np.asarray(phi))
     if not phi.size or not phi.max() > JUMP:
         return
     owners = np.repeat(np.arange(len(con.entries)), [e.rows for e in con.entries])
@@ -133,8 +141,8 @@ def _warn_if_off(sys: System, con, q) -> None:
     if not entry.placed:
         return  # `project` refuses it
     warnings.warn(
-        f"the state is off the constraint {entry.name!r} by {phi.max():.3g} m or rad: projection moves it there "
-        "in the first step. Start from rbd.project(sys, constraints, q).value.q, or make the constraint with q=.",
+        f"the state is off the constraint {entry.name!r} by {phi.max():.3g} m or rad: the first step jumps "
+        "there. Start from rbd.project(sys, constraints, q).value.q, or make the constraint with q=.",
         StateWarning,
         stacklevel=3,
     )

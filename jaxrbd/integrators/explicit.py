@@ -1,4 +1,4 @@
-"""Semi-implicit Euler, with dampers and friction at the new velocity, and explicit Runge-Kutta 4 on the configuration manifold.
+"""Semi-implicit Euler, with dampers and friction at the new velocity, and explicit Runge-Kutta 4.
 
 The dynamics is an argument: `acceleration(sys, q, v)`, (nv,), free or constrained.
 """
@@ -28,10 +28,11 @@ class SemiImplicitEuler:
     The linear velocity of a free joint is added up at the body's centre of mass in axes that do not turn, so
     that a free body keeps its linear momentum to rounding (`free_bodies`); trees keep theirs to order 1.
     With `implicit_damping` the joint dampers act on v': (M + dt D) a = ..., stable for any damping. So does
-    dry friction f tanh(v / s), as a damper of its secant f tanh(v / s) / v. Where the speed of a joint changes
-    by more than its `slip_speed` s within one step, that secant lags behind and the derivative of this step
-    can be larger than without friction; `friction_iterations` computes the acceleration so many times, each
-    with the secant at the last v', until the friction is that of v' itself (five or six times).
+    dry friction f tanh(v / s), as a damper of its secant f tanh(v / s) / v. Where the speed of a joint
+    changes by more than its `slip_speed` s within one step, that secant lags behind, and the derivative of
+    this step can be larger than without friction (by 0.7 where `zoo.arm7()` falls and begins to slip).
+    `friction_iterations` computes the acceleration so many times, each with the secant at the last v', until
+    the friction is that of v' itself; five or six suffice.
     With `conserve_momentum` free-floating trees, too, keep linear and angular momentum to rounding, by a
     change of the root's velocity after the step (`momentum`). It takes 1.1 times the operations of forward
     dynamics.

@@ -42,6 +42,21 @@ def advance(sys: System, q, v, a, dt):
     return exchange(moved, place, x), exchange(later, sliding, new_u)
 
 
+def carry(sys: System, q, v, q1):
+    """v at q as the velocity at q1: free bodies keep their twist in axes that do not turn, others keep v."""
+    *_, fq, fv = layout(sys.topology)
+    if not len(fq):
+        return v
+    turning, sliding = fv[:, None] + np.arange(3), fv[:, None] + np.arange(3, 6)
+    turn = fq[:, None] + np.arange(3, 7)
+    s, before, after = centres(sys), unit(rows(q, turn)), unit(rows(q1, turn))
+    across = lambda x: quaternion_rotate(conjugate(after), quaternion_rotate(before, x))  # noqa: E731
+    omega = rows(v, turning)
+    new = across(omega)
+    u = across(rows(v, sliding) + jnp.cross(omega, s)) - jnp.cross(new, s)
+    return exchange(exchange(v, turning, new), sliding, u)
+
+
 @lru_cache(maxsize=512)
 def _links_of_free_bodies(t: Topology):
     """Table (free joints, most links) of the links that each carries; link_count as filler."""
@@ -52,7 +67,7 @@ def _links_of_free_bodies(t: Topology):
 
 
 def centres(sys: System):
-    """Centre of mass of each free body in its own frame, (free joints, 3); the origin where it has no mass."""
+    """Centre of mass of each free body in its own frame, (free joints, 3); the origin if it has no mass."""
     table = _links_of_free_bodies(sys.topology)
     n = sys.topology.link_count
     where = sys.frame_position[:n] + quaternion_rotate(unit(sys.frame_quaternion[:n]), sys.com)

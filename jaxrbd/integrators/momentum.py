@@ -25,7 +25,7 @@ from jaxrbd.tree.sweep import rows
 
 
 def keep_momentum(sys: System, start, a, end, dt):
-    """The state `end`, reached from `start` with acceleration a in dt, with h' = h + dt ḣ for every free root.
+    """The state `end`, reached from `start` with acceleration a in dt, with h' = h + dt ḣ for each free root.
 
     States are pairs (q, v). Other joints keep what they have.
     """
@@ -33,25 +33,42 @@ def keep_momentum(sys: System, start, a, end, dt):
     if not len(bodies):
         return end
     (q, v), (q1, v1) = start, end
-    t = sys.topology
-    at_q, at_v = (np.array([s[b] for b in bodies])[:, None] for s in (t.q_starts, t.v_starts))
-    # M (v + dt a) + dt b = h + dt ḣ at the start; the momentum of v1 is M v1, without velocity products
-    before = _wrenches(sys, q, v, a + v / dt)
-    after = _wrenches(sys, q1, None, v1)
-    torque, P = vec3(before[:, :3] * dt), vec3(before[:, 3:6] * dt)
-    mass, c = before[:, 6], vec3(before[:, 7:10] / before[:, 6:7])
-    L1, P1, c1 = vec3(after[:, :3]), vec3(after[:, 3:6]), vec3(after[:, 7:10] / mass[:, None])
-    inertia = _about_centre(Inertia(mass, c1 * mass, Sym3(*(after[:, k] for k in range(10, 16)))))
-    lacking = (torque - c.cross(P)) - (L1 - c1.cross(P1))
-    turn = Vec3(*solve_ldl(inertia, [*lacking]))
-    slide = (P - P1) * (1 / mass) - turn.cross(c1)
-    places = at_q + np.arange(3)
+    # M (v + dt a) + dt b = h + dt ḣ
+    mass, c, P, L = _centroidal(_wrenches(sys, q, v, a + v / dt), dt)
+    c1, v1 = _with_momentum(sys, q1, v1, P, L)
+    places = np.array([sys.topology.q_starts[b] for b in bodies])[:, None] + np.arange(3)
     x = vec3(rows(q, places)) + c - c1 + P * (dt / mass)
-    R = rotation_from_quaternion(*(rows(q1, at_q[:, 0] + k) for k in range(3, 7)))
+    return exchange(q1, places, jnp.stack([*x], 1)), v1
+
+
+def carry_momentum(sys: System, q, v, q1):
+    """The velocity at q1 with the momentum that v has at q; the centre of mass should be the same."""
+    if not len(nodes_of(sys.topology).root_bodies):
+        return v
+    _, _, P, L = _centroidal(_wrenches(sys, q, None, v))
+    return _with_momentum(sys, q1, v, P, L)[1]
+
+
+def _with_momentum(sys: System, q, v, P: Vec3, L: Vec3):
+    """Centre of mass of each tree (from its root's origin), and v with the roots changed to momenta P, L."""
+    t, bodies = sys.topology, nodes_of(sys.topology).root_bodies
+    now = _wrenches(sys, q, None, v)
+    mass, c, P_now, L_now = _centroidal(now)
+    inertia = _about_centre(Inertia(mass, c * mass, Sym3(*(now[:, k] for k in range(10, 16)))))
+    turn = Vec3(*solve_ldl(inertia, [*(L - L_now)]))
+    slide = (P - P_now) * (1 / mass) - turn.cross(c)
+    at_q = np.array([t.q_starts[b] for b in bodies])
+    R = rotation_from_quaternion(*(rows(q, at_q + k) for k in range(3, 7)))
     change = Motion(turn, slide).rotate(R.T)
-    twists = at_v + np.arange(6)
-    new = rows(v1, twists) + jnp.stack([*change.ang, *change.lin], 1)
-    return exchange(q1, places, jnp.stack([*x], 1)), exchange(v1, twists, new)
+    twists = np.array([t.v_starts[b] for b in bodies])[:, None] + np.arange(6)
+    return c, exchange(v, twists, rows(v, twists) + jnp.stack([*change.ang, *change.lin], 1))
+
+
+def _centroidal(h, dt=1):
+    """(mass, centre of mass, linear, angular momentum about it) from dt times the wrenches of `_wrenches`."""
+    L, P, mass = vec3(h[:, :3] * dt), vec3(h[:, 3:6] * dt), h[:, 6]
+    c = vec3(h[:, 7:10]) * (1 / mass)
+    return mass, c, P, L - c.cross(P)
 
 
 def _about_centre(I: Inertia):

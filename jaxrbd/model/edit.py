@@ -152,7 +152,7 @@ def _rebuild(d: Description, dtype) -> System:
 
 
 def _keep_limit_springs(new: System, parts: Sequence[tuple[System, str]], row_width) -> System:
-    """Carry the limit springs and slip speeds of joints that still move, which a Description does not hold."""
+    """Carry limit springs and slip speeds of joints that still move, which a Description does not hold."""
     kept = {key: np.array(getattr(new, key)) for key in ("limit_stiffness", "limit_damping", "slip_speed")}
     for old, prefix in parts:
         for name in old.joint_names:

@@ -141,7 +141,9 @@ class _Reader:
         if at != len(self.data):
             raise self.error(f"{len(self.data)} bytes of numbers where {at} belong")
         target = self.target(code, dtype)
-        return System(topology=topology, **{key: jnp.asarray(x, target) for key, x in (arrays | late).items()})
+        return System(
+            topology=topology, **{key: jnp.asarray(x, target) for key, x in (arrays | late).items()}
+        )
 
     def code(self) -> str:
         codes = {str(e.get("dtype")) if isinstance(e, dict) else "" for e in self.entries.values()}
