@@ -22,7 +22,7 @@ from jaxrbd.constraints import (
     project,
 )
 from jaxrbd.devices import configure_cpu, connect_hosts, spread
-from jaxrbd.errors import ArgumentError, ModelError, ModelWarning, RbdError
+from jaxrbd.errors import ArgumentError, ModelError, ModelWarning, RbdError, StateWarning
 from jaxrbd.forces import actuator_force, passive_force
 from jaxrbd.ik import GaussNewton, inverse_kinematics
 from jaxrbd.inertia import log_cholesky, with_log_cholesky

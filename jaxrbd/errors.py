@@ -32,6 +32,10 @@ class ArgumentError(RbdError, ValueError):
     """A wrong shape, dtype, name or option passed to a function."""
 
 
+class StateWarning(UserWarning):
+    """A state that was accepted, but does not fit what it is used for."""
+
+
 class ModelWarning(UserWarning):
     """Something in a model file that was read, but is unphysical, missing or not represented."""
 

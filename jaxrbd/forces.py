@@ -13,9 +13,6 @@ from jaxrbd.model.system import System, Topology
 from jaxrbd.tree.arguments import arguments, array
 from jaxrbd.tree.sweep import rows
 
-# dry friction is smoothed: friction * tanh(v / _FRICTION_SPEED)
-_FRICTION_SPEED = 1e-2
-
 # These forces cost little: reverse mode computes their insides again rather than keep them for every step.
 _forgetful = partial(jax.checkpoint, prevent_cse=False)
 
@@ -50,7 +47,7 @@ def joint_positions(sys: System, q):
 def passive_force(sys: System, q, v):
     """Springs, damping, smoothed dry friction and limit springs: the joint forces that `step` adds, (nv,).
 
-    tau = -k (q - q_rest) - d v - friction tanh(v / 0.01) - limit springs. Springs and limits act on
+    tau = -k (q - q_rest) - d v - friction tanh(v / slip_speed) - limit springs. Springs and limits act on
     joints with scalar coordinates.
     """
     q, v = arguments(sys, q=q, v=v)
@@ -64,8 +61,17 @@ def _passive_force(sys: System, q, v):
     has_coordinate[_scalar_coordinates(sys.topology)[0]] = 1
     stiffness = sys.stiffness * jnp.asarray(has_coordinate, q.dtype)
     tau = -stiffness * (x - sys.spring_reference) - sys.damping * v
-    tau = tau - sys.friction * jnp.tanh(v / _FRICTION_SPEED)
+    tau = tau - sys.friction * jnp.tanh(v / sys.slip_speed)
     return tau + limit_force(sys, x, v)
+
+
+def friction_secant(sys: System, v):
+    """The damper that does at velocity v what dry friction does: friction tanh(v / s) / v, (nv,)."""
+    x = v / sys.slip_speed
+    small = jnp.abs(x) < (1e-3 if x.dtype == jnp.float64 else 1e-2)
+    safe = jnp.where(small, 1, x)
+    slope = jnp.where(small, 1 - x * x / 3 + 2 * x**4 / 15, jnp.tanh(safe) / safe)
+    return sys.friction / sys.slip_speed * slope
 
 
 def limit_force(sys: System, x, v):

@@ -104,6 +104,16 @@ def _host(x) -> np.ndarray | None:
     return np.asarray(x) if seen and not x.is_deleted() else None
 
 
+def worst(*results):
+    """The most severe of several results, element by element: converged < stationary < not_converged."""
+    order = (Result.converged, Result.stationary, Result.not_converged)
+    found = jnp.full((), Result.converged, jnp.int32)
+    for severe in order[1:]:
+        hit = jnp.any(jnp.stack([jnp.asarray(r) == severe for r in results]), 0)
+        found = jnp.where(hit, severe, found)
+    return found.astype(jnp.int32)
+
+
 def largest(x, axis=None):
     """Largest magnitude, for reports and limits: a constant to derivatives.
 

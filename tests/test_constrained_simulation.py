@@ -9,6 +9,7 @@ import pytest
 import jaxrbd as rbd
 from jaxrbd import constraints as C
 from jaxrbd.errors import ArgumentError
+from jaxrbd.solution import worst
 
 LEGS = ("FL", "FR", "RL", "RR")
 LONG = [400, pytest.param(10_000, marks=pytest.mark.all_robots)]  # steps of 1 ms
@@ -24,7 +25,7 @@ def test_four_bar_keeps_its_loop_and_its_energy(steps):
         )
     )()
     assert path.converged.all()
-    assert path.stats.error.max() < 1e-8
+    assert path.stats.error.max() < 1e-8 and path.stats.moved.max() < 1e-5
     energies = jax.jit(jax.vmap(lambda s: rbd.energy(sys, s.q, s.v)))(path.value)
     assert jnp.abs(energies - rbd.energy(sys, q, v)).max() < 1e-3 * rbd.kinetic_energy(sys, q, v)
 
@@ -71,6 +72,24 @@ def test_other_solvers_step_too(solver):
     assert jnp.abs(path.value.v[-1]).max() > 1e-2
     if solver is None:
         assert path.converged.all()
+
+
+def test_a_start_off_its_constraints_is_said():
+    """Projection closes the loop in the first steps, by a jump: their results say so, and a warning."""
+    sys, con, q = loops.four_bar()
+    off = rbd.State.at_rest(sys, q.at[2].add(0.3))
+    distance = np.abs(np.asarray(C.constraint_error(sys, con, off.q))).max()
+    with pytest.warns(rbd.StateWarning, match=f"'C' by {distance:.3g}.*rbd.project") as caught:
+        path = rbd.constrained_rollout(sys, off, None, con, solver=rbd.ProxLTL(), steps=5)
+    assert caught[0].filename == __file__
+    assert path.result[0] == rbd.Result.not_converged and path.stats.moved[0] > 0.05
+    assert path.converged[2:].all() and path.stats.moved[2:].max() < 1e-5
+
+
+def test_the_worst_result_counts():
+    good, rest, bad = rbd.Result.converged, rbd.Result.stationary, rbd.Result.not_converged
+    pairs = jnp.array([[good, good], [good, rest], [rest, bad], [bad, good], [bad, rest]])
+    np.testing.assert_array_equal(worst(pairs[:, 0], pairs[:, 1]), [good, rest, bad, bad, bad])
 
 
 @pytest.mark.all_robots

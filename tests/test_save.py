@@ -147,6 +147,19 @@ def test_another_version_is_refused(path, content):
         rbd.load_system(path)
 
 
+def test_a_file_from_before_the_slip_speed_loads(path, content):
+    """The leaf came later: such a file means the speed that was built in."""
+    header, data = split(content)
+    gone = header.pop("slip_speed")
+    start, end = gone["data_offsets"]
+    del header["__metadata__"]["sha256 slip_speed"]
+    for key, value in header.items():
+        if key != "__metadata__" and value["data_offsets"][0] >= end:
+            value["data_offsets"] = [x - (end - start) for x in value["data_offsets"]]
+    path.write_bytes(forged(header, data[:start] + data[end:]))
+    assert_equal(rbd.load_system(path), rbd.zoo.arm7("position"))
+
+
 def change(key, value):
     """A forgery of one topology field; `value` is the new one or a function of the old."""
 

@@ -13,7 +13,7 @@ from jaxrbd.model.dtypes import resolve_dtype
 from jaxrbd.model.mass_rank import idle_joints
 from jaxrbd.model.rigid_tree import RigidTree, columns, per_dof, second_axis, unit
 from jaxrbd.model.rotations import quaternion_from_matrix
-from jaxrbd.model.system import System, Topology
+from jaxrbd.model.system import SLIP_SPEED, System, Topology
 from jaxrbd.model.validate import check_structure, judge
 
 # joint limits as smooth springs: natural frequency and damping ratio on the inertia at the default pose
@@ -131,6 +131,7 @@ class _Compiler:
             armature=f(dof("armature"), (nv,)),
             damping=f(dof("damping"), (nv,)),
             friction=f(dof("friction"), (nv,)),
+            slip_speed=f(np.full(nv, SLIP_SPEED), (nv,)),
             stiffness=f(dof("stiffness"), (nv,)),
             spring_reference=f(dof("spring_reference"), (nv,)),
             lower=f(dof("lower"), (nv,)),

@@ -52,8 +52,8 @@ def describe(sys: System) -> Description:
     """The model as plain data, with the current value of every leaf; `build` turns it back.
 
     A default pose q0 other than the neutral one becomes the keyframe "home", from which `build` takes it.
-    The stiffness and damping of the springs at joint limits have no place in a Description: `build`
-    chooses them anew.
+    The slip speed of dry friction and the stiffness and damping of the springs at joint limits have no
+    place in a Description: `build` chooses them anew.
     """
     return _Describer(sys).description()
 

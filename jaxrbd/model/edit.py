@@ -152,14 +152,15 @@ def _rebuild(d: Description, dtype) -> System:
 
 
 def _keep_limit_springs(new: System, parts: Sequence[tuple[System, str]], row_width) -> System:
-    """Carry the limit springs of joints that still move, which a Description does not hold."""
-    stiffness, damping = np.array(new.limit_stiffness), np.array(new.limit_damping)
+    """Carry limit springs and slip speeds of joints that still move, which a Description does not hold."""
+    kept = {key: np.array(getattr(new, key)) for key in ("limit_stiffness", "limit_damping", "slip_speed")}
     for old, prefix in parts:
         for name in old.joint_names:
             if prefix + name in new.joint_names:
                 at, was = new.v_index(prefix + name), old.v_index(name)
-                stiffness[at], damping[at] = old.limit_stiffness[was], old.limit_damping[was]
-    return new.replace(limit_stiffness=stiffness, limit_damping=damping).with_row_width(row_width)
+                for key, values in kept.items():
+                    values[at] = getattr(old, key)[was]
+    return new.replace(**kept).with_row_width(row_width)
 
 
 def _same_kind(caller: str, systems: Sequence[System]) -> None:

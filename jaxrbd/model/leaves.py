@@ -19,6 +19,7 @@ DOF_LEAVES = (
     "armature",
     "damping",
     "friction",
+    "slip_speed",
     "stiffness",
     "spring_reference",
     "lower",

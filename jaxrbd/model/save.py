@@ -23,12 +23,13 @@ from jaxrbd.errors import ArgumentError, ModelError
 from jaxrbd.model.describe import host_leaves
 from jaxrbd.model.dtypes import resolve_dtype
 from jaxrbd.model.leaves import leaf_shapes
-from jaxrbd.model.system import System, Topology
+from jaxrbd.model.system import SLIP_SPEED, System, Topology
 from jaxrbd.model.topology_check import check_topology
 
 FORMAT, VERSION = "jaxrbd System", "1"
 _DTYPES: dict[str, np.dtype] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 _MAX_HEADER, _MAX_FILE = 64 * 2**20, 2**30
+_LATE = {"slip_speed": SLIP_SPEED}  # leaves that came after the first files: what these files mean
 _NO_DIGEST = "0" * 64
 _AGAIN = "Save the System again, or copy the file anew."
 
@@ -130,8 +131,9 @@ class _Reader:
     def system(self, dtype) -> System:
         topology = self.topology()
         shapes = leaf_shapes(topology)
-        if set(self.entries) != set(shapes):
-            odd = ", ".join(sorted(set(self.entries) ^ set(shapes))[:8])
+        late = {key: np.full(shapes[key], value) for key, value in _LATE.items() if key not in self.entries}
+        if set(self.entries) | set(late) != set(shapes):
+            odd = ", ".join(sorted((set(self.entries) | set(late)) ^ set(shapes))[:8])
             raise self.error(f"the leaves are not those of a System: {odd:.200}")
         code = self.code()
         arrays, at = {}, 0
@@ -140,7 +142,9 @@ class _Reader:
         if at != len(self.data):
             raise self.error(f"{len(self.data)} bytes of numbers where {at} belong")
         target = self.target(code, dtype)
-        return System(topology=topology, **{key: jnp.asarray(x, target) for key, x in arrays.items()})
+        return System(
+            topology=topology, **{key: jnp.asarray(x, target) for key, x in (arrays | late).items()}
+        )
 
     def code(self) -> str:
         codes = {str(e.get("dtype")) if isinstance(e, dict) else "" for e in self.entries.values()}

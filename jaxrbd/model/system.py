@@ -25,6 +25,9 @@ from jaxrbd.model.dtypes import resolve_dtype
 from jaxrbd.model.leaves import DOF_LEAVES, check_mass, leaf_shapes, part_of_leaf, whole_leaf
 from jaxrbd.model.names import check_name, find
 
+# default of the leaf: below about this speed a joint with dry friction counts as sticking, rad/s or m/s
+SLIP_SPEED = 1e-2
+
 
 def static(**kw):
     return field(metadata={"static": True}, **kw)
@@ -129,6 +132,7 @@ class System:
       armature           (nv,)       kg m², kg          inertia of the motor, added to the mass matrix
       damping            (nv,)       N m s/rad, N s/m
       friction           (nv,)       N m, N             dry friction
+      slip_speed         (nv,)       rad/s, m/s         where dry friction turns from sticking to slipping
       stiffness          (nv,)       N m/rad, N/m       of the joint's spring
       spring_reference   (nv,)       rad, m             where that spring rests
       lower              (nv,)       rad, m             limit of the coordinate, -inf for none
@@ -186,6 +190,7 @@ class System:
     armature: jax.Array
     damping: jax.Array
     friction: jax.Array
+    slip_speed: jax.Array  # dry friction is friction * tanh(v / slip_speed)
     stiffness: jax.Array
     spring_reference: jax.Array
     lower: jax.Array

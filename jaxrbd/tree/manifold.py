@@ -18,7 +18,7 @@ from jaxrbd.tree.sweep import rows
 
 
 @lru_cache(maxsize=512)
-def _layout(t: Topology):
+def layout(t: Topology):
     """Index arrays: scalar coordinates (q, v), quaternions (q start, v start), free positions (q, v)."""
     scalar_q, scalar_v, quat_q, quat_v, free_q, free_v = [], [], [], [], [], []
     for kind, q, v, q_end in zip(t.joint_types, t.q_starts, t.v_starts, t.q_starts[1:]):
@@ -37,7 +37,7 @@ def _layout(t: Topology):
 def neutral(sys: System):
     """The configuration with every coordinate zero and every rotation the identity."""
     check_system(sys, "neutral")
-    _, _, sq, _, fq, _ = _layout(sys.topology)
+    _, _, sq, _, fq, _ = layout(sys.topology)
     q = np.zeros(sys.nq)
     q[sq], q[fq + 3] = 1.0, 1.0
     return jnp.asarray(q, sys.dtype)
@@ -49,7 +49,7 @@ def random_configuration(sys: System, key, spread: float = 1.0):
     `spread` scales the range of unlimited coordinates and the positions of free joints.
     """
     check_system(sys, "random_configuration")
-    scalar_q, scalar_v, sq, _, fq, _ = _layout(sys.topology)
+    scalar_q, scalar_v, sq, _, fq, _ = layout(sys.topology)
     k1, k2, k3 = jax.random.split(key, 3)
     turns = np.ones(sys.nq)
     t = sys.topology
@@ -78,7 +78,7 @@ def random_configuration(sys: System, key, spread: float = 1.0):
 def normalize(sys: System, q):
     """q with every quaternion divided by its norm."""
     (q,) = arguments(sys, q=q)
-    _, _, sq, _, fq, _ = _layout(sys.topology)
+    _, _, sq, _, fq, _ = layout(sys.topology)
     starts = np.concatenate([sq, fq + 3])
     if not len(starts):
         return q
@@ -95,44 +95,50 @@ def integrate(sys: System, q, dv):
 
 @partial(jax.checkpoint, prevent_cse=False, static_argnums=0)  # reverse mode keeps q and dv alone
 def _integrate(t: Topology, q, dv):
-    scalar_q, scalar_v, sq, sv, fq, fv = _layout(t)
+    scalar_q, scalar_v, sq, sv, fq, fv = layout(t)
     pieces = [(scalar_q, rows(q, scalar_q) + rows(dv, scalar_v))]
     if len(sq):
         quat = rows(q, sq[:, None] + np.arange(4))
         turn = quaternion_exp(rows(dv, sv[:, None] + np.arange(3)))
-        pieces.append((sq[:, None] + np.arange(4), _unit(quaternion_product(quat, turn))))
+        pieces.append((sq[:, None] + np.arange(4), unit(quaternion_product(quat, turn))))
     if len(fq):
         w, u = rows(dv, fv[:, None] + np.arange(3)), rows(dv, fv[:, None] + np.arange(3, 6))
         where, at = fq[:, None] + np.arange(3, 7), fq[:, None] + np.arange(3)
         quat = rows(q, where)
-        pieces.append((where, _unit(quaternion_product(quat, quaternion_exp(w)))))
-        pieces.append((at, rows(q, at) + quaternion_rotate(_unit(quat), _left_jacobian(w, u))))
-    return _assemble(pieces)
+        pieces.append((where, unit(quaternion_product(quat, quaternion_exp(w)))))
+        pieces.append((at, rows(q, at) + quaternion_rotate(unit(quat), _left_jacobian(w, u))))
+    return assemble(pieces)
 
 
 def difference(sys: System, q0, q1):
     """q1 ⊟ q0: the joint velocities that lead from q0 to q1 in unit time; the inverse of `integrate`."""
     q0, q1 = arguments(sys, q0=q0, q1=q1)
-    scalar_q, scalar_v, sq, sv, fq, fv = _layout(sys.topology)
+    scalar_q, scalar_v, sq, sv, fq, fv = layout(sys.topology)
     pieces = [(scalar_v, rows(q1, scalar_q) - rows(q0, scalar_q))]
     if len(sq):
         where = sq[:, None] + np.arange(4)
-        w = quaternion_log(quaternion_product(_conjugate(rows(q0, where)), rows(q1, where)))
+        w = quaternion_log(quaternion_product(conjugate(rows(q0, where)), rows(q1, where)))
         pieces.append((sv[:, None] + np.arange(3), w))
     if len(fq):
         where, at = fq[:, None] + np.arange(3, 7), fq[:, None] + np.arange(3)
-        back = _conjugate(_unit(rows(q0, where)))
+        back = conjugate(unit(rows(q0, where)))
         w = quaternion_log(quaternion_product(back, rows(q1, where)))
         u = _left_jacobian_inverse(w, quaternion_rotate(back, rows(q1, at) - rows(q0, at)))
         pieces += [(fv[:, None] + np.arange(3), w), (fv[:, None] + np.arange(3, 6), u)]
-    return _assemble(pieces)
+    return assemble(pieces)
 
 
-def _assemble(pieces):
+def assemble(pieces):
     """One vector from (indices, values) pieces that cover it: a concatenation and a gather."""
     index = np.concatenate([np.asarray(i).reshape(-1) for i, _ in pieces])
     values = jnp.concatenate([x.reshape(-1) for _, x in pieces])
     return rows(values, np.argsort(index))
+
+
+def exchange(x, where, values):
+    """x with other numbers at the indices `where`."""
+    rest = np.setdiff1d(np.arange(x.shape[0]), where)
+    return assemble([(rest, rows(x, rest)), (where, values)])
 
 
 def tangent_gradient(sys: System, q, g):
@@ -202,9 +208,9 @@ def _tiny(x):
     return 1e-6 if x.dtype == jnp.float64 else 1e-3
 
 
-def _conjugate(q):
+def conjugate(q):
     return q * jnp.asarray([1.0, -1.0, -1.0, -1.0], q.dtype)
 
 
-def _unit(q):
+def unit(q):
     return q / jnp.sqrt(jnp.sum(q * q, -1, keepdims=True))
