@@ -64,7 +64,7 @@ def test_the_readme_starts_on_its_constraints():
     text = (ROOT.parent / "README.md").read_text()
     names = {"rbd": jaxrbd, "con": jaxrbd.constraints, "sys": jaxrbd.zoo.humanoid()}
     names |= {"q": names["sys"].q0, "v": np.zeros(names["sys"].nv)}
-    for variable in ("held", "start"):
+    for variable in ("held", "on", "start"):
         exec(re.search(rf"^{variable} = .*$", text, re.MULTILINE)[0], names)
     assert "constrained_rollout(sys, start, None, held" in text
     error = jaxrbd.constraints.constraint_error(names["sys"], names["held"], names["start"].q)

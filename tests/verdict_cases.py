@@ -173,6 +173,7 @@ def samples(m: Mechanism, count: int, seed: int = 0) -> Samples:
     inertia = np.asarray(sys.inertia) * (each * light * heavy)[:, :, None]
     decades = np.where(is_("weights", "scale and weights"), 6.0, np.where(is_("contradicting"), 1.0, 0.0))
     weight = 10 ** (decades[:, None] * rng.uniform(-1, 1, (count, len(c.entries))))
+    each_row = np.repeat(np.arange(len(c.entries)), [e.rows for e in c.entries])
     target = rng.normal(size=(count, c.rows)) * rng.choice([0.0, 1.0, 10.0], (count, 1))
     damping = rng.choice([0.0, 20.0], (count, len(c.entries)))
     armature = np.asarray(sys.armature) * scale[:, None]
@@ -182,11 +183,12 @@ def samples(m: Mechanism, count: int, seed: int = 0) -> Samples:
     J, rate, bias = reference.rows(sys, c, x.motion, q, v)
     # rows that depend on each other agree where the target is that of some motion
     a = rng.normal(size=v.shape) * 3
-    each_row = np.repeat(np.arange(len(c.entries)), [e.rows for e in c.entries])
     agreeing = np.einsum("bij,bj->bi", J, a) + bias + damping[:, each_row] * rate
     target = np.where((is_("agreeing", "fingers", "scale", "payload"))[:, None], agreeing, target)
     target = np.where(is_("contradicting")[:, None], 10 * rng.normal(size=target.shape), target)
-    return Samples(q, v, tau, leaves | {"weight": weight, "target": target, "damping": damping}, kinds)
+    return Samples(
+        q, v, tau, leaves | {"weight": weight[:, each_row], "target": target, "damping": damping}, kinds
+    )
 
 
 def random_configurations(sys, rng, count, spread) -> np.ndarray:

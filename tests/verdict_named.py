@@ -36,6 +36,8 @@ def vary(m: Mechanism, q, v=0.0, tau=0.0, kind="", scale=1.0, **leaves) -> Sampl
             x = spread(x, own[key].shape) * np.reshape(scale, (-1,) + (1,) * own[key].ndim)
         elif key == "weight" and key in leaves:
             x = x.reshape(-1, 1) if x.ndim == 1 else x  # one number per sample: of all constraints
+            if x.shape[1] == len(m.con.entries):
+                x = np.repeat(x, [e.rows for e in m.con.entries], 1)
         full[key] = spread(x, own[key].shape)
     states = (spread(x, shapes[key]) for key, x in (("q", q), ("v", v), ("tau", tau)))
     return Samples(*states, full, (kind,) * count)

@@ -137,8 +137,7 @@ def problems(sys, con, q, v, tau, **leaves) -> list[Problem]:
     J, rate, bias = rows(sys, con, x.motion, q, v)
     each = np.repeat(np.arange(len(con.entries)), [e.rows for e in con.entries])
     c = own("target") - own("damping")[:, each] * rate - bias
-    w = own("weight")[:, each]
-    return [Problem(*p) for p in zip(x.M, tau - x.b, J, c, w)]
+    return [Problem(*p) for p in zip(x.M, tau - x.b, J, c, own("weight"))]
 
 
 class _Metric:

@@ -261,9 +261,15 @@ def no_accelerations(plan: Plan, prob: Problem) -> Accelerations:
     return Accelerations(Motion(Vec3(zero, zero, zero), Vec3(zero, zero, zero)), joints)
 
 
-def unbalanced(plan: Plan, table, prob: Problem, x: Acting, now: Accelerations, force) -> Unbalanced:
-    """f - M a + Jᵀ force, as wrenches on positions and forces on joints and roots."""
+def unbalanced(
+    plan: Plan, table, prob: Problem, x: Acting, now: Accelerations, force, load=None
+) -> Unbalanced:
+    """load f - M a + Jᵀ force, as wrenches on positions and forces on joints and roots."""
     NS = plan.support.size
+    if load is not None:
+        prob = prob._replace(
+            **{k: jax.tree.map(lambda y: y * load, getattr(prob, k)) for k in ("p", "tau", "tau0")}
+        )
     f, joints, roots = row_forces(plan, table, x, force, prob.armature0.shape[0])
     p = prob.p + prob.H @ now.links - f
     A0 = kin.take(now.links, slice(NS, None))
@@ -283,9 +289,10 @@ class Unbalanced(NamedTuple):
     tau0: Force  # (nroots, B)
 
 
-def correct(plan: Plan, table, prob: Problem, fac: Factor, x: Acting, now: Accelerations, lam, r):
+def correct(plan: Plan, table, prob: Problem, fac: Factor, x: Acting, now: Accelerations, lam, r, load=None):
     """One correction of accelerations and multipliers: one inward and one outward sweep."""
-    rest = unbalanced(plan, table, prob, x, now, lam + jnp.where(plan.closed[:, None], x.mu * r, 0))
+    force = lam + jnp.where(plan.closed[:, None], x.mu * r, 0)
+    rest = unbalanced(plan, table, prob, x, now, force, load)
     l = lane_numbers(plan, -r) if plan.lanes else None
     pushed = push(plan, prob, fac, rest.p, rest.tau, l)
     A0 = free_roots(prob, fac, pushed, rest.tau0)

@@ -22,7 +22,8 @@ import jax.numpy as jnp
 from jaxrbd.constraints.unmeetable import unmeetable
 from jaxrbd.solution import Result, largest
 
-MOST = 40  # iterations where their number is left to the method
+MOST = 48  # iterations where their number is left to the method
+BURST = 6  # conjugate gradients in a row
 TURNS, GROWTH = 3, 100.0  # of adaptive penalties
 
 
@@ -58,7 +59,9 @@ class Method(NamedTuple):
     """A factored problem, batch last."""
 
     zero: Any  # accelerations of zero, any pytree
-    correct: Callable  # (a, lam, r) -> (da, dlam)
+    correct: (
+        Callable  # (a, lam, r, load) -> (da, dlam); the forces of the problem act times `load`, None for 1
+    )
     rows: Callable  # a -> J a
     size: Callable  # a -> largest joint acceleration, (B,)
     jacobian: Callable  # () -> J, (m, nv, B)
@@ -75,6 +78,8 @@ class Iterate(NamedTuple):
     total: Any  # (B,) all iterations
     looked: Any  # (B,) bool: s was computed
     done: Any  # (B,) bool
+    burst: Any  # (B,) how many conjugate gradients are still to come
+    way: Any  # (da, dlam, J da, zᵀK z): the direction of the last one
 
 
 class Found(NamedTuple):
@@ -96,14 +101,14 @@ def iterate(build: Callable, penalty, mobility, c, lam, weight, settings: Settin
         return run.fixed(build(penalty), lam)
     if not settings.adaptive:
         method = build(penalty)
-        x, history, k = run.settle(method, *run.start(method, lam))
+        x, history, k = run.settle(method, penalty, *run.start(method, lam))
         return run.finish(method, x, run.record(history, k))
 
     def again(carry):
         x, history, k, R, turn = carry
         R = jnp.where(x.done | (turn == 0), R, GROWTH * R)
         x = x._replace(count=jnp.zeros_like(x.count))
-        return *run.settle(build(R), x, history, k), R, turn + 1
+        return *run.settle(build(R), R, x, history, k), R, turn + 1
 
     unsettled = lambda carry: (carry[-1] < TURNS) & ~jnp.all(carry[0].done)  # noqa: E731
     method = build(penalty)
@@ -123,14 +128,25 @@ class Run:
         # the smallest step that a wrong answer can leave; below the noise nothing can be seen
         stiffness = jnp.min(penalty * mobility, 0)
         visible = self.limits.wrong * jnp.minimum(1, stiffness * c.shape[0] * jnp.finfo(c.dtype).eps)
-        self.small = jax.lax.stop_gradient(jnp.maximum(0.3 * visible, self.limits.noise))
+        self.visible = jax.lax.stop_gradient(0.3 * visible)
 
     def start(self, method: Method, lam):
         c = self.c
         number = jnp.zeros(c.shape[-1:], c.dtype)
         flag = jnp.zeros(c.shape[-1:], bool)
         x = Iterate(
-            method.zero, lam, c, jnp.zeros_like(c), number + jnp.inf, number, number, number, flag, flag
+            method.zero,
+            lam,
+            c,
+            jnp.zeros_like(c),
+            number + jnp.inf,
+            number,
+            number,
+            number,
+            flag,
+            flag,
+            number,
+            (method.zero, jnp.zeros_like(c), jnp.zeros_like(c), number),
         )
         return x, jnp.zeros((2 * self.length,) + c.shape[-1:], c.dtype), 0
 
@@ -138,31 +154,78 @@ class Run:
         """What rows are small against: the right-hand side, or what accelerations round off."""
         return jnp.maximum(self.wanted, 0.1 * method.size(a))
 
+    def small(self, method: Method, a):
+        """Steps, relative to a, that are rounding or leave no wrong answer."""
+        noise = self.limits.noise * self.wanted / jnp.maximum(1, method.size(a))
+        return jnp.maximum(self.visible, jnp.clip(noise, self.limits.noise, 1e-2 * self.limits.wrong))
+
     def advance(self, method: Method, x: Iterate) -> Iterate:
         """One iteration."""
-        da, dlam = method.correct(x.a, x.lam, x.r)
+        da, dlam = method.correct(x.a, x.lam, x.r, None)
         a = jax.tree.map(jnp.add, x.a, da)
+        return self.moved(method, x, a, x.lam + dlam, method.size(da))
+
+    def moved(self, method: Method, x: Iterate, a, lam, step) -> Iterate:
         return x._replace(
             a=a,
-            lam=x.lam + dlam,
+            lam=lam,
             r=self.c - x.s - method.rows(a),
-            step=method.size(da) / jnp.maximum(1, method.size(a)),
+            step=step / jnp.maximum(1, method.size(a)),
             count=x.count + 1,
             total=x.total + 1,
         )
 
-    def settle(self, method: Method, x: Iterate, history, k):
+    def accelerate(self, method: Method, R, x: Iterate) -> Iterate:
+        """One iteration, or one conjugate gradient of  min |c - s - J a|²_R  where iterations have become slow.
+
+        The same factor preconditions both. A gradient z = (M + JᵀRJ)^-1 JᵀR r has no part of the forces, so that
+        stretching it does not stretch their rounding; balanced forces stay balanced, M z = Jᵀ dlam.
+        """
+        slow = x.burst > 0
+        still = lambda tree: jax.tree.map(lambda y: jnp.where(slow, 0, y), tree)  # noqa: E731
+        load = jnp.where(slow, 0, 1).astype(self.c.dtype)
+        da, dlam = method.correct(still(x.a), still(x.lam), x.r, load)
+        size = method.size(da)
+
+        def stretched(da, dlam):
+            Jz = method.rows(da)
+            zKz = jnp.sum(dlam * Jz + R * Jz * Jz, 0)
+            first = x.burst >= BURST
+            old = x.way[3]
+            beta = jnp.where(slow & ~first & (old > 0), zKz / jnp.where(old > 0, old, 1), 0)
+            p, y, Jp = jax.tree.map(lambda z, p: z + beta * p, (da, dlam, Jz), x.way[:3])
+            curve = jnp.sum(R * Jp * Jp, 0)
+            alpha = jnp.where(slow & (curve > 0), zKz / jnp.where(curve > 0, curve, 1), 1)
+            return jax.tree.map(lambda p: alpha * p, (p, y)), (p, y, Jp, zKz)
+
+        plain = lambda da, dlam: ((da, dlam), x.way)  # noqa: E731
+        (da, dlam), way = jax.lax.cond(jnp.any(slow), stretched, plain, da, dlam)
+        a = jax.tree.map(jnp.add, x.a, da)
+        new = self.moved(method, x, a, x.lam + dlam, size)
+        # the step of an iteration tells how much is left; that of a gradient does not
+        new = new._replace(step=jnp.where(slow, x.step, new.step), way=way)
+        dragging = (
+            ~slow & (new.count > 2) & (new.step > self.small(method, new.a)) & (new.step > 0.1 * x.step)
+        )
+        burst = jnp.where(dragging, float(BURST), jnp.maximum(x.burst - 1, 0))
+        return new._replace(burst=burst)
+
+    def settle(self, method: Method, R, x: Iterate, history, k):
         """Iterate until every state is done."""
         last = lambda x: x.count >= self.length  # noqa: E731
 
         def once(carry):
             old, history, k = carry
-            x = self.advance(method, old)
-            over = self.over(method, x)
+            x = (
+                self.accelerate(method, R, old)
+                if self.settings.iterations is None
+                else self.advance(method, old)
+            )
+            over = self.over(method, x) & (old.burst == 0)
             missed = by_row(x.r) > self.limits.contradicting * self.small_rows(method, x.a)
             stuck = last(x)
             if self.settings.iterations is None:  # rows that no longer move
-                stuck |= by_row(x.r - old.r) < 0.1 * by_row(x.r)
+                stuck |= (old.burst == 0) & (by_row(x.r - old.r) < 0.1 * by_row(x.r))
             look = ~(old.done | last(old)) & ~x.looked & (over | stuck) & missed & ((x.count > 1) | last(x))
             x = jax.lax.cond(jnp.any(look), lambda x: self.take_out(method, x, look), lambda x: x, x)
             x = x._replace(done=over & (x.count > 0))
@@ -185,7 +248,7 @@ class Run:
         if self.settings.iterations is not None and not self.settings.adaptive:
             return jnp.zeros(x.done.shape, bool)
         met = by_row(x.r) <= self.limits.contradicting * self.small_rows(method, x.a)
-        return (x.step <= self.small) & met
+        return (x.step <= self.small(method, x.a)) & met
 
     def take_out(self, method: Method, x: Iterate, which) -> Iterate:
         """Where rows contradict each other, start again without what they contradict by."""
@@ -212,7 +275,7 @@ class Run:
 
         def without_contradiction(x):
             found = unmeetable(method.jacobian(), x.r, self.weight)
-            da, _ = method.correct(x.a, x.lam, x.r - found.part)
+            da, _ = method.correct(x.a, x.lam, x.r - found.part, None)
             step = method.size(da) / jnp.maximum(1, method.size(x.a))
             # multipliers have grown by every iteration, and their rounding with them
             settled = jnp.where(step <= 0.1 * self.limits.wrong, 0, jnp.inf)
@@ -232,7 +295,7 @@ class Run:
     def finish(self, method: Method, x: Iterate, history) -> Found:
         limits, tolerance = self.limits, self.settings.tolerance
         size, small_rows = jnp.maximum(1, method.size(x.a)), self.small_rows(method, x.a)
-        right = (x.step <= self.small) & (x.doubt * by_row(x.s) <= 0.3 * limits.wrong * size)
+        right = (x.step <= self.small(method, x.a)) & (x.doubt * by_row(x.s) <= 0.3 * limits.wrong * size)
         right &= by_row(x.r) <= limits.met * small_rows  # what can be met is
         missed = by_row(x.r + x.s)
         if tolerance is None:

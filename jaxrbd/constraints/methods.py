@@ -103,7 +103,7 @@ def constrained_aba(task: Task, settings: Settings) -> Found:
         x = acting._replace(mu=R)
         fac = art.factor(plan, table, prob, x)
         return links_method(
-            task, plan, table, prob, x, lambda a, lam, r: art.correct(plan, table, prob, fac, x, a, lam, r)
+            task, plan, table, prob, x, lambda *now: art.correct(plan, table, prob, fac, x, *now)
         )
 
     penalty = penalties(mobility, task.weight) if task.mu is None else task.mu
@@ -156,8 +156,8 @@ def prox_pv(task: Task, settings: Settings) -> Found:
     def build(R):
         apply = damped_inverse(delassus, R)
 
-        def correct(a, lam, r):
-            left = art.unbalanced(plan, table, prob, acting, a, lam)
+        def correct(a, lam, r, load):
+            left = art.unbalanced(plan, table, prob, acting, a, lam, load)
             pushed = art.push(plan, prob, fac, left.p, left.tau, lane_numbers(plan, -r))
             A0 = art.free_roots(prob, fac, pushed, left.tau0)
             dlam = apply(-art.world_rows(fac, pushed, A0)[plan.lane])
@@ -204,8 +204,8 @@ def on_mass_factor(task: Task, settings: Settings, inverse: Callable, penalty: C
     def build(R):
         apply = inverse(delassus, R)
 
-        def correct(a, lam, r):
-            y = sparse.solve_transposed(pattern, H, unbalanced(task, a, lam)) / D
+        def correct(a, lam, r, load):
+            y = sparse.solve_transposed(pattern, H, unbalanced(task, a, lam, load)) / D
             dlam = apply(r - jnp.sum(Y * y[:, None], 0))
             return sparse.solve_lower(pattern, H, y + jnp.sum(Y * dlam[None], 1) / D), dlam
 
@@ -222,8 +222,8 @@ def joint_mobility(J, inertias):
     return jnp.where(squares > rounding, d, jnp.maximum(by_row(d), jnp.finfo(d.dtype).tiny))
 
 
-def unbalanced(task: Task, a, lam):
-    """r_d = f - M a + Jᵀ lam, (nv, B), link by link: in float32 M itself is too coarse to correct by."""
+def unbalanced(task: Task, a, lam, load=None):
+    """r_d = load f - M a + Jᵀ lam, (nv, B), link by link: in float32 M itself is too coarse to correct by."""
     sys, links = task.sys, task.moving.links
     nodes = nodes_of(sys.topology)
 
@@ -236,6 +236,10 @@ def unbalanced(task: Task, a, lam):
     I, I0 = link_inertias(sys, links)
     f, f0, joints = forces_of_rows(sys, task.con, task.x, lam)
     p, p0 = I @ A - f, I0 @ A0 - f0
+    if load is not None:
+        task = task._replace(
+            **{k: jax.tree.map(lambda y: y * load, getattr(task, k)) for k in ("p", "p0", "tau")}
+        )
     if task.p is not None:
         p, p0 = p + task.p, p0 + task.p0
     tau = task.tau - sys.armature * a
@@ -274,8 +278,8 @@ def prox_ltls(task: Task, settings: Settings) -> Found:
     def build(R):
         H = sparse.factor(pattern, sparse.store(pattern, augmented_mass_matrix(task, J, R)))
 
-        def correct(a, lam, r):
-            da = sparse.solve(pattern, H, unbalanced(task, a, lam + R * r))
+        def correct(a, lam, r, load):
+            da = sparse.solve(pattern, H, unbalanced(task, a, lam + R * r, load))
             return da, R * (r - jnp.sum(J * da[None], 1))
 
         return joint_space(J, correct)

@@ -21,7 +21,7 @@ from jaxrbd.tree.aba import eliminate, solve_ldl, zero_articulated
 from jaxrbd.tree.scan import inward
 from jaxrbd.tree.spatial import Force
 
-KAPPA = {"float64": 1e8, "float32": 1e4}
+KAPPA = {"float64": 1e7, "float32": 1e4}
 WINDOW = 1e-2
 
 
