@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -34,9 +35,10 @@ SOLE = [(0.1, 0.05, 0), (0.1, -0.05, 0), (-0.1, 0.05, 0), (-0.1, -0.05, 0)]
 
 
 def dynamics_count(sys, con, solver, iterations: int) -> int:
-    """Operations of one solve with a fixed number of iterations, everything included."""
+    """Operations of one solve with a fixed number of iterations, everything included but the verdict."""
     zero = jnp.zeros(sys.nv, sys.dtype)
-    run = solver_kernel(settings_of(solver(iterations=iterations)), "implicit")
+    settings = replace(settings_of(solver(iterations=iterations)), fixed=True, judged=False)
+    run = solver_kernel(settings, "implicit")
     mu, lam = jnp.asarray(1e6, sys.dtype), jnp.zeros(con.rows, sys.dtype)
     return count_kernel(run, sys, con, rbd.neutral(sys), zero, zero, None, lam, mu)
 

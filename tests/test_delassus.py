@@ -271,3 +271,16 @@ def test_operation_counts():
     grown = [counts.dynamics_count(*x, rbd.ConstrainedABA, 3) for x in trees]
     assert counts.exponent([con.rows for _, con in trees], grown) <= 1.15
     assert counts.third_difference(16, range(2, 7))[1] == [0, 0]
+
+
+def test_refinement_restores_what_rows_of_the_base_cost_pvf():
+    """A weld of the trunk moves with the free base alone: L_1 is zero, and its damped inverse is mu."""
+    sys = rbd.zoo.quadruped()
+    con = combine(weld(sys, "trunk"), connect(sys, "FL_foot"))
+    q = robots.random_states(sys, 1)[0][0]
+    J = np.asarray(constraint_jacobian(sys, con, q))
+    M = np.asarray(rbd.mass_matrix(sys, q))
+    exact = np.linalg.inv(J @ np.linalg.solve(M, J.T) + np.eye(con.rows) / 1e6)
+    found = lambda *how: robots.relative_error(delassus_inverse(sys, con, q, 1e6, *how), exact)  # noqa: E731
+    assert found("ltl") < 1e-11 and found("pvf", 1) < 1e-11
+    assert 1e-11 < found("pvf") < 1e-7  # as documented

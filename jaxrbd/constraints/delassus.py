@@ -62,7 +62,9 @@ def delassus_inverse(sys: System, constraints, q, mu, algorithm: str = "caba", r
 
     mu: a penalty; Eq. 40 is a difference of numbers of the size of mu, so "caba" and "cabaf" lose digits
     as mu grows beyond the masses (float64, mu = 1e6: 1e-10 relative on a humanoid; on a tree of links of
-    0.6 kg 5e-6 where an axis nearly passes through a held point). The others keep them: take "pvf" there.
+    0.6 kg 5e-6 where an axis nearly passes through a held point). So does "pvf" where rows move with a free
+    base and hardly with the joints: L_1 is then singular but for 1/mu. Cholesky factors keep them, and
+    refinements bring them back.
     `refinements`: how often to replace the result X by X (2 - (J M^-1 Jᵀ + 1/mu) X), Newton's iteration for
     inverses, which squares the relative error: O(n + m²) once and O(m³) each time.
     """

@@ -4,10 +4,10 @@ Every method corrects accelerations and multipliers by the residuals of both equ
 
     r_d = f - M a + Jᵀ lam,   r = c - J a:      (M + JᵀRJ) da = r_d + JᵀR r,   dlam = R (r - J da),
 
-in joint space or along the links, by this matrix or by its dual, J M^-1 Jᵀ + R^-1 ([CABA] Fig. 6). So one iteration
-corrects the rounding of the last, and its step is a witness: along an eigenvalue x of R J M^-1 Jᵀ it is x/(1 + x) of
-the error that is left, unbalanced forces included. An answer counts only if this step is small even against
-the smallest x that the precision can tell from zero.
+in joint space or along the links, by this matrix or by its dual, J M^-1 Jᵀ + R^-1 ([CABA] Fig. 6). So one
+iteration corrects the rounding of the last, and its step is a witness: along an eigenvalue x of R J M^-1 Jᵀ
+it is x/(1 + x) of the error that is left, unbalanced forces included. An answer counts only if this step is
+small even against the smallest x that the precision can tell from zero.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ TURNS, GROWTH = 3, 100.0  # of adaptive penalties
 class Settings:
     """Static choices. `iterations` None: as many as the verdict needs, at most `MOST`.
 
-    `adaptive`: where they do not settle, the penalties grow and the iterations go on. `fixed` leaves out everything
-    that reverse mode cannot pass: iterations are then a scan.
+    `adaptive`: where they do not settle, the penalties grow and the iterations go on. `fixed` leaves out
+    everything that reverse mode cannot pass: iterations are then a scan.
     """
 
     method: str
@@ -52,7 +52,7 @@ class Limits(NamedTuple):
     contradicting: float  # rows that miss by more are looked at
 
 
-LIMITS = {"float64": Limits(1e-6, 1e-13, 1e-8, 1e-10), "float32": Limits(1e-2, 3e-6, 1e-3, 1e-4)}
+LIMITS = {"float64": Limits(1e-6, 2e-13, 1e-8, 1e-10), "float32": Limits(1e-2, 5e-6, 1e-3, 1e-4)}
 
 
 class Method(NamedTuple):
@@ -176,10 +176,11 @@ class Run:
         )
 
     def accelerate(self, method: Method, R, x: Iterate) -> Iterate:
-        """One iteration, or one conjugate gradient of  min |c - s - J a|²_R  where iterations have become slow.
+        """One iteration, or one conjugate gradient of  min |c - s - J a|²_R  where iterations have become
+        slow.
 
-        The same factor preconditions both. A gradient z = (M + JᵀRJ)^-1 JᵀR r has no part of the forces, so that
-        stretching it does not stretch their rounding; balanced forces stay balanced, M z = Jᵀ dlam.
+        The same factor preconditions both. A gradient z = (M + JᵀRJ)^-1 JᵀR r has no part of the forces, so
+        that stretching it does not stretch their rounding; balanced forces stay balanced, M z = Jᵀ dlam.
         """
         slow = x.burst > 0
         still = lambda tree: jax.tree.map(lambda y: jnp.where(slow, 0, y), tree)  # noqa: E731

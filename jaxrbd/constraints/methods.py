@@ -78,7 +78,7 @@ def joint_forces(task: Task):
 
 
 def along_links(task: Task, late: bool = False):
-    """The problem in the form of articulated bodies: plan, table, problem, what rests, rows without penalties."""
+    """The problem in the form of articulated bodies: plan, table, problem, what hangs on it, and the rows."""
     sys, t = task.sys, task.sys.topology
     plan, table = plan_of(t, task.con.entries, late=late), table_of(t, task.con.entries)
     p, p0 = no_forces(task) if task.p is None else (task.p, task.p0)
@@ -122,7 +122,7 @@ def links_method(task: Task, plan, table, prob, acting: Acting, correct: Callabl
 
 
 def soft(task: Task, settings: Settings) -> Found:
-    """The penalty problem itself, (M + JᵀRJ) a = f + JᵀRc, on the same factor: multipliers stay R (c - J a)."""
+    """The penalty problem itself, (M + JᵀRJ) a = f + JᵀRc, on the same factor; lam = R (c - J a)."""
     plan, table, prob, rest, acting = along_links(task)
     if task.mu is None:
         mobility = local_mobility(plan, table, prob, acting)
@@ -215,7 +215,7 @@ def on_mass_factor(task: Task, settings: Settings, inverse: Callable, penalty: C
 
 
 def joint_mobility(J, inertias):
-    """J M^-1 Jᵀ of every row as if joints did not meet, and rows that nothing moves as the quickest: (m, B)."""
+    """J M^-1 Jᵀ of every row as if M were diagonal, (m, B); rows that nothing moves as the quickest one."""
     d = jnp.sum(J * J / inertias[None], 1)
     squares = jnp.sum(J * J, 1)
     rounding = (1e3 * jnp.finfo(d.dtype).eps) ** 2 * by_row(squares)
@@ -289,7 +289,7 @@ def prox_ltls(task: Task, settings: Settings) -> Found:
 
 
 def dense(task: Task, settings: Settings) -> Found:
-    """The dual problem by eigenvalues of J M^-1 Jᵀ, rows scaled to one: as little damping as rounding allows."""
+    """The dual problem by eigenvalues of J M^-1 Jᵀ, rows scaled to one, damped as little as rounding allows."""
     damping = 4 * len(task.c) * jnp.finfo(task.c.dtype).eps
 
     def by_eigenvalues(delassus, R):

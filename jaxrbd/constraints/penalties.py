@@ -1,10 +1,10 @@
-"""Default penalties: as stiff as the arithmetic bears, row by row, and in proportion to the weights if it can be.
+"""Default penalties: as stiff as the arithmetic bears, row by row, in proportion to the weights if they can be.
 
 A row sees a mobility d, the acceleration that a unit force along it causes. Its penalty R matters only as
-kappa = R d: an iteration leaves 1/(1 + kappa) of the error along it, and rounds off some kappa eps. So kappa is the
-same for kilograms and grams, metres and radians. Equal kappa would share the force of rows that repeat each
-other by mobility; R proportional to the weights shares it by weight, which is what users expect. So R follows
-the weights within two decades of kappa.
+kappa = R d: an iteration leaves 1/(1 + kappa) of the error along it, and rounds off some kappa eps. So kappa
+is the same for kilograms and grams, metres and radians. Equal kappa would share the force of rows that
+repeat each other by mobility; R proportional to the weights shares it by weight, which is what users expect.
+So R follows the weights within two decades of kappa.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def penalties(mobility, weight):
 
 
 def of_moving_rows(mobility, natural):
-    """Mobilities where those of rows that nothing moves, rounding against their `natural` size, are that size.
+    """Mobilities; of rows that nothing moves, rounding against their `natural` size, that size.
 
     A plane mechanism, say, has rows out of its plane.
     """

@@ -37,14 +37,15 @@ from jaxrbd.tree.programs import partial_jvp, partial_vjp
 class Proximal:
     """Settings that the proximal solvers share.
 
-    `mu`: penalty as in [CABA] (Pinocchio's mu is its inverse); by default 1e7 in float64, and in float32
-    as much as the solver's factor bears, 100 to 1e4 times the mass of the system (`default_mu`).
-    `iterations`: how many, or at most how many if a `tolerance` [m/s², rad/s²] is given: then each state
-    stops by the criterion of [CABA] Algorithm 3 (primal solvers) or Eq. 14 (dual ones), or when its rows are
-    met. `gradients`: "implicit" differentiates the solution by one more solve of so many iterations,
-    with memory that does not grow with them; it takes the rows to be met, so where they contradict each
-    other, or mu and the iterations were too few, "unrolled" is right: the iterations themselves are
-    differentiated, which needs their number fixed.
+    `mu`: penalty as in [CABA] (Pinocchio's mu is its inverse), times the weights of the rows. By default each
+    row has its own, from the inertia that it moves (`penalties.py`): no tuning for grams or tons.
+    `iterations`: how many; by default as many as it takes to know that the answer is right, at most 48.
+    With a `tolerance` [m/s², rad/s²] each state stops where the rows are met or the accelerations rest within
+    it, and `converged` means the rows alone. `adaptive`: where that does not suffice, near singular postures
+    or with a small mu, penalties grow a hundredfold, twice at most, for one more factorisation each.
+    `gradients`: "implicit" differentiates the solution by one more solve, with memory that does not grow with
+    iterations; it takes the rows to be met, so where they contradict each other "unrolled" is right: the
+    iterations themselves are differentiated, 5 of them unless you say how many.
     """
 
     mu: float | None = None
@@ -69,6 +70,8 @@ class Proximal:
             raise ArgumentError(
                 f"{name}: gradients is {self.gradients!r}, expected 'implicit' or 'unrolled'."
             )
+        if self.gradients == "unrolled" and self.adaptive:
+            raise ArgumentError(f"{name}: adaptive penalties have implicit gradients only.")
         if self.gradients == "unrolled" and self.tolerance is not None:
             raise ArgumentError(
                 f"{name}: unrolled gradients need a fixed number of iterations. Leave tolerance out, or use "
@@ -100,8 +103,9 @@ class ProxLTLs(Proximal):
 class Soft(Proximal):
     """One iteration of `ConstrainedABA`: rows as springs of compliance 1/(mu weight), as MuJoCo and PV-soft.
 
-    [CABA] VII-A: minimises ½|a - a_free|²_M + ½ mu |J a - c|². Constraints are met as far as mu is large, so
-    the result is rarely `converged`. Derivatives are those of the springs, by mu and weights too.
+    [CABA] VII-A: minimises ½|a - a_free|²_M + ½ mu |J a - c|². Rows are met as far as mu is large, so the
+    result is `stationary` where that problem is solved and rarely `converged`. Derivatives are those of the
+    springs, by mu and weights too.
     """
 
     iterations: int = static(default=1)
@@ -117,10 +121,7 @@ class Soft(Proximal):
 
 @pytree
 class Dense(Proximal):
-    """The reference: minimum-norm least squares by eigenvalues of J M^-1 Jᵀ, O(n³ + m³).
-
-    It needs no mu; weights count where rows contradict or repeat each other.
-    """
+    """The reference: the dual problem by eigenvalues of J M^-1 Jᵀ, O(n³ + m³). It needs no mu."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -130,7 +131,7 @@ class Dense(Proximal):
 
 @pytree
 class Classic(Proximal):
-    """[PROX]'s classic resolution without damping: fails, with NaN, where rows depend on each other."""
+    """[PROX]'s classic resolution without damping: fails, and says so, where rows depend on each other."""
 
     iterations: int = static(default=1)
 
@@ -147,9 +148,8 @@ class ConstrainedMotion:
 class ProximalStats:
     """How far a solver came; numbers are the largest over the rows or joints.
 
-    `residual`: r = |J a + J̇v - a*| at the end; `history`: the same after every iteration. `change`: the last
-    change of a, or for the dual solvers |J M^-1 Jᵀ r| ([CABA] Eq. 14), which vanishes at the least-squares
-    answer. `iterations`: how many were made.
+    `residual`: |J a + J̇v - a*| at the end; `history`: the same after every iteration. `change`: the last step
+    of a, which unbalanced forces and rows drive alike. `iterations`: how many were made.
     """
 
     residual: jax.Array
@@ -164,8 +164,9 @@ def constrained_dynamics(
     """Accelerations and multipliers under constraints:  M a + b = tau + Jᵀ lam,  J a + J̇v = a*.
 
     Returns Solution(ConstrainedMotion(a, lam), result, stats). `result` is `converged` where the rows are
-    met, `stationary` where they contradict each other and a is the least-squares answer, `not_converged`
-    otherwise. `constraints`: a `Constraints` or a list; `warm_start`: multipliers to start from.
+    met, `stationary` where they contradict each other and a is the least-squares answer in their weights,
+    `not_converged` where a may be off by more than 1e-6 (1e-2 in float32) of the largest acceleration.
+    `constraints`: a `Constraints` or a list; `warm_start`: multipliers to start from.
     """
     con = as_constraints(constraints)
     solver = ConstrainedABA() if solver is None else solver

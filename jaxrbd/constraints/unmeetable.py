@@ -19,6 +19,10 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
 
+# A row that adds less than this to those before it depends on them: more than the rounding of kinematics
+# leaves of rows that repeat each other, less than eigenvalues of J M^-1 Jᵀ resolve.
+CUT = {"float64": 1e-10, "float32": 1e-4}
+
 
 class Unmeetable(NamedTuple):
     part: Any  # (m, B) s
@@ -40,7 +44,8 @@ def _one(J, r, weight):
     order = jnp.argsort(-weight)
     unit = (jnp.where(moves, 1 / length, 0)[:, None] * J)[order]
     r, w = (r / length)[order], (weight / jnp.max(weight))[order]
-    T, new = _dependence(unit, 1e3 * eps)
+    cut = CUT[J.dtype.name]
+    T, new = _dependence(unit, cut)
     depends = jnp.diagonal(T) == 0
     own = jnp.where(depends, 1.0, 0.0).astype(J.dtype)
     # J_p = T_pp' b_p' of the independent rows, J_d = T_dp b_p of the dependent ones: C = T_dp T_pp^-1
@@ -52,7 +57,7 @@ def _one(J, r, weight):
     s = jnp.where(depends, y / jnp.sqrt(w), 0) - (scaled.T @ y) / jnp.sqrt(w)
     # nearly dependent rows, and those of which nobody can tell
     smallest = jnp.min(jnp.where(depends, 1, new))
-    unclear = jnp.any((new > 30 * eps) & (new < 1e4 * eps))
+    unclear = jnp.any((new > 0.3 * cut) & (new < 10 * cut))
     doubt = jnp.where(unclear, jnp.inf, eps / (smallest * smallest))
     return length * jnp.zeros_like(s).at[order].set(s), doubt
 
