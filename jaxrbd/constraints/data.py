@@ -169,8 +169,8 @@ def weld(sys: System, frame: str, to: str | None = None, **options) -> Constrain
     Options of every constraint between frames: `offset`, where it sits in the frame, and `anchor`, where in
     `to` (or in the world): a point, or a pose (R, p). `q`: put the anchor where the constraint is met in
     this configuration. `weight`: what it counts where rows contradict each other, one number or one per
-    row. `baumgarte`: a time constant T in seconds, for stiffness 1/T² and damping 2/T, or the pair (stiffness, damping). `target`: accelerations
-    to follow, one per row. `name`: for `row_index` and messages.
+    row. `baumgarte`: a time constant T in seconds, for stiffness 1/T² and damping 2/T, or the pair
+    (stiffness, damping). `target`: accelerations to follow, one per row. `name`: for `row_index`, messages.
     """
     return _between_frames(sys, "frame", frame, to, tuple(range(6)), **options)
 

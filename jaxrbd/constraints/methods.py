@@ -289,7 +289,7 @@ def prox_ltls(task: Task, settings: Settings) -> Found:
 
 
 def dense(task: Task, settings: Settings) -> Found:
-    """The dual problem by eigenvalues of J M^-1 Jᵀ, rows scaled to one, damped as little as rounding allows."""
+    """The dual problem by eigenvalues of J M^-1 Jᵀ, of rows scaled to one, hardly damped."""
     damping = 4 * len(task.c) * jnp.finfo(task.c.dtype).eps
 
     def by_eigenvalues(delassus, R):

@@ -1,4 +1,4 @@
-"""Default penalties: as stiff as the arithmetic bears, row by row, in proportion to the weights if they can be.
+"""Default penalties: as stiff as the arithmetic bears, and if it can be in proportion to the weights.
 
 A row sees a mobility d, the acceleration that a unit force along it causes. Its penalty R matters only as
 kappa = R d: an iteration leaves 1/(1 + kappa) of the error along it, and rounds off some kappa eps. So kappa
