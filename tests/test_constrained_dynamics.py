@@ -316,7 +316,7 @@ def test_bad_input_is_named():
     good = connect(sys, "tool")
     for match, bad in [
         ("no frame named 'hand'", lambda: weld(sys, "hand")),
-        ("directions are", lambda: con.hold(sys, "tool", ["up"])),
+        ("unknown direction 'up'", lambda: con.hold(sys, "tool", ["up"])),
         ("weight is -1", lambda: weld(sys, "tool", weight=-1.0)),
         ("mu is 0", lambda: rbd.ProxPV(mu=0.0)),
         ("cannot be coupled to itself", lambda: con.coupling(sys, "joint1", "joint1", ratio=1.0)),

@@ -170,8 +170,8 @@ def _solver(refinements: int):
         prob, x, _, fac = factors
 
         def once(c):
-            start = art.start_iterations(plan, prob, c, jnp.zeros_like(c))
-            return art.iterate(plan, table, prob, fac, x, c, start).lam
+            still = art.no_accelerations(plan, prob)
+            return art.correct(plan, table, prob, fac, x, still, jnp.zeros_like(c), c)[1]
 
         lam = once(b)
         for _ in range(refinements):

@@ -79,6 +79,7 @@ class Iterate(NamedTuple):
     looked: Any  # (B,) bool: s was computed
     done: Any  # (B,) bool
     burst: Any  # (B,) how many conjugate gradients are still to come
+    tired: Any  # (B,) bool: a burst of them is over
     way: Any  # (da, dlam, J da, zᵀK z): the direction of the last one
 
 
@@ -146,6 +147,7 @@ class Run:
             flag,
             flag,
             number,
+            flag,
             (method.zero, jnp.zeros_like(c), jnp.zeros_like(c), number),
         )
         return x, jnp.zeros((2 * self.length,) + c.shape[-1:], c.dtype), 0
@@ -185,31 +187,24 @@ class Run:
         slow = x.burst > 0
         still = lambda tree: jax.tree.map(lambda y: jnp.where(slow, 0, y), tree)  # noqa: E731
         load = jnp.where(slow, 0, 1).astype(self.c.dtype)
-        da, dlam = method.correct(still(x.a), still(x.lam), x.r, load)
-        size = method.size(da)
-
-        def stretched(da, dlam):
-            Jz = method.rows(da)
-            zKz = jnp.sum(dlam * Jz + R * Jz * Jz, 0)
-            first = x.burst >= BURST
-            old = x.way[3]
-            beta = jnp.where(slow & ~first & (old > 0), zKz / jnp.where(old > 0, old, 1), 0)
-            p, y, Jp = jax.tree.map(lambda z, p: z + beta * p, (da, dlam, Jz), x.way[:3])
-            curve = jnp.sum(R * Jp * Jp, 0)
-            alpha = jnp.where(slow & (curve > 0), zKz / jnp.where(curve > 0, curve, 1), 1)
-            return jax.tree.map(lambda p: alpha * p, (p, y)), (p, y, Jp, zKz)
-
-        plain = lambda da, dlam: ((da, dlam), x.way)  # noqa: E731
-        (da, dlam), way = jax.lax.cond(jnp.any(slow), stretched, plain, da, dlam)
-        a = jax.tree.map(jnp.add, x.a, da)
-        new = self.moved(method, x, a, x.lam + dlam, size)
+        z, dlam = method.correct(still(x.a), still(x.lam), x.r, load)
+        Jz, (*old_way, old) = method.rows(z), x.way
+        zKz = jnp.sum(dlam * Jz + R * Jz * Jz, 0)
+        later = slow & (x.burst < BURST) & (old > 0)
+        beta = jnp.where(later, zKz / jnp.where(later, old, 1), 0)
+        p, y, Jp = way = jax.tree.map(lambda z, p: z + beta * p, (z, dlam, Jz), tuple(old_way))
+        curve = jnp.sum(R * Jp * Jp, 0)
+        stretch = slow & (curve > 0)
+        alpha = jnp.where(stretch, zKz / jnp.where(stretch, curve, 1), 1)
+        a, lam = jax.tree.map(lambda now, p: now + alpha * p, (x.a, x.lam), (p, y))
+        new = self.moved(method, x, a, lam, method.size(z))
         # the step of an iteration tells how much is left; that of a gradient does not
-        new = new._replace(step=jnp.where(slow, x.step, new.step), way=way)
+        new = new._replace(step=jnp.where(slow, x.step, new.step), way=(*way, zKz))
         dragging = (
             ~slow & (new.count > 2) & (new.step > self.small(method, new.a)) & (new.step > 0.1 * x.step)
         )
         burst = jnp.where(dragging, float(BURST), jnp.maximum(x.burst - 1, 0))
-        return new._replace(burst=burst)
+        return new._replace(burst=burst, tired=x.tired | (x.burst == 1))
 
     def settle(self, method: Method, R, x: Iterate, history, k):
         """Iterate until every state is done."""
@@ -225,13 +220,34 @@ class Run:
             over = self.over(method, x) & (old.burst == 0)
             missed = by_row(x.r) > self.limits.contradicting * self.small_rows(method, x.a)
             stuck = last(x)
-            if self.settings.iterations is None:  # rows that no longer move
-                stuck |= (old.burst == 0) & (by_row(x.r - old.r) < 0.1 * by_row(x.r))
-            look = ~(old.done | last(old)) & ~x.looked & (over | stuck) & missed & ((x.count > 1) | last(x))
-            x = jax.lax.cond(jnp.any(look), lambda x: self.take_out(method, x, look), lambda x: x, x)
-            x = x._replace(done=over & (x.count > 0))
+            if self.settings.iterations is not None:  # few iterations may leave that much of rows that agree
+                missed &= by_row(x.r) > 30 * self.limits.contradicting * self.small_rows(method, x.a)
+            else:  # rows that no longer move
+                stuck |= (old.burst == 0) & x.tired & (by_row(x.r - old.r) < 0.1 * by_row(x.r))
             halted = old.done | last(old)
-            x = jax.tree.map(lambda a, b: jnp.where(halted, a, b), old, x)
+            look = ~halted & ~x.looked & (over | stuck) & missed & ((x.count > 1) | last(x))
+            nothing = lambda r: (jnp.zeros_like(r), jnp.zeros_like(x.doubt))  # noqa: E731
+            find = lambda r: tuple(unmeetable(method.jacobian(), r, self.weight))  # noqa: E731
+            s, doubt = jax.lax.cond(jnp.any(look), find, nothing, x.r)
+            again = look & (by_row(s) > self.limits.contradicting * self.small_rows(method, x.a))
+            # where rows contradict each other, start again without what they contradict by
+            begin = lambda y: jnp.where(halted, y[0], jnp.where(again, 0, y[1]))  # noqa: E731
+            keep = lambda now, new: jax.tree.map(lambda a, b: begin((a, b)), now, new)  # noqa: E731
+            s = jnp.where(again, s, x.s)
+            x = x._replace(
+                a=keep(old.a, x.a),
+                lam=keep(old.lam, x.lam),
+                r=jnp.where(halted, old.r, jnp.where(again, self.c - s, x.r)),
+                s=s,
+                step=jnp.where(halted, old.step, x.step),
+                doubt=jnp.where(again, doubt, x.doubt),
+                count=keep(old.count, x.count),
+                total=jnp.where(halted, old.total, x.total),
+                looked=x.looked | look,
+                done=old.done | (over & ~again & ~halted),
+                burst=keep(old.burst, x.burst),
+                tired=x.tired & ~again,
+            )
             residual = by_row(x.r + x.s)
             history = jax.lax.dynamic_update_slice(history, residual[None], (k, 0))
             return x, history, k + 1
@@ -250,16 +266,6 @@ class Run:
             return jnp.zeros(x.done.shape, bool)
         met = by_row(x.r) <= self.limits.contradicting * self.small_rows(method, x.a)
         return (x.step <= self.small(method, x.a)) & met
-
-    def take_out(self, method: Method, x: Iterate, which) -> Iterate:
-        """Where rows contradict each other, start again without what they contradict by."""
-        found = unmeetable(method.jacobian(), x.r, self.weight)
-        again = which & (by_row(found.part) > self.limits.contradicting * self.small_rows(method, x.a))
-        s = jnp.where(again, found.part, 0)
-        fresh, *_ = self.start(method, jnp.zeros_like(x.lam))
-        fresh = fresh._replace(s=s, r=self.c - s, doubt=found.doubt, total=x.total)
-        x = jax.tree.map(lambda a, b: jnp.where(again, a, b), fresh, x)
-        return x._replace(looked=x.looked | which)
 
     def fixed(self, method: Method, lam) -> Found:
         """A number of iterations that derivatives pass through; the verdict is not part of them."""
@@ -310,7 +316,7 @@ class Run:
         verdict = jnp.where(met, Result.converged, jnp.where(right, Result.stationary, Result.not_converged))
         finite = jnp.isfinite(missed) & jnp.isfinite(size)
         verdict = jnp.where(finite, verdict, Result.not_converged).astype(self.c.dtype)
-        return Found(x.a, x.lam, history, x.step * size, x.total, verdict)
+        return Found(x.a, x.lam, history.at[-1].set(missed), x.step * size, x.total, verdict)
 
 
 def by_row(x):

@@ -18,7 +18,7 @@ from jaxrbd.constraints.data import Constraints
 from jaxrbd.constraints.iterations import LIMITS, Found, Method, Settings, by_row, iterate
 from jaxrbd.constraints.jacobian import jacobian, support
 from jaxrbd.constraints.lanes import Acting, lane_numbers, row_motion
-from jaxrbd.constraints.penalties import KAPPA, local_mobility, of_moving_rows, penalties
+from jaxrbd.constraints.penalties import KAPPA, LOCAL_KAPPA, local_mobility, of_moving_rows, penalties
 from jaxrbd.constraints.plan import plan_of
 from jaxrbd.constraints.rows import Moving, Rows, sum_by_row, summed_wrenches, table_of
 from jaxrbd.constraints.supporting import gather, links_problem, rest_accelerations
@@ -106,7 +106,7 @@ def constrained_aba(task: Task, settings: Settings) -> Found:
             task, plan, table, prob, x, lambda *now: art.correct(plan, table, prob, fac, x, *now)
         )
 
-    penalty = penalties(mobility, task.weight) if task.mu is None else task.mu
+    penalty = penalties(mobility, task.weight, LOCAL_KAPPA) if task.mu is None else task.mu
     found = iterate(build, penalty, mobility, task.c, task.lam, task.weight, settings)
     return found._replace(a=in_joints(task, plan, rest, found.a))
 

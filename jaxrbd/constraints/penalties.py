@@ -4,32 +4,35 @@ A row sees a mobility d, the acceleration that a unit force along it causes. Its
 kappa = R d: an iteration leaves 1/(1 + kappa) of the error along it, and rounds off some kappa eps. So kappa
 is the same for kilograms and grams, metres and radians. Equal kappa would share the force of rows that
 repeat each other by mobility; R proportional to the weights shares it by weight, which is what users expect.
-So R follows the weights within two decades of kappa.
+So R follows the weights within a decade or two of kappa.
 """
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrbd.constraints.lanes import Acting
 from jaxrbd.constraints.plan import Plan
 from jaxrbd.constraints.rows import sum_by_row
 from jaxrbd.constraints.supporting import Problem
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import eliminate, solve_ldl, zero_articulated
+from jaxrbd.tree.aba import eliminate, factor_ldl, symmetric_matrix, zero_articulated
 from jaxrbd.tree.scan import inward
 from jaxrbd.tree.spatial import Force
+from jaxrbd.tree.sweep import rows
 
 KAPPA = {"float64": 1e7, "float32": 1e4}
-WINDOW = 1e-2
+LOCAL_KAPPA = {"float64": 1e9, "float32": 1e6}  # of `local_mobility`, which is larger than what a row sees
+WINDOW = {"float64": 1e-2, "float32": 1e-1}
 
 
-def penalties(mobility, weight):
+def penalties(mobility, weight, kappa=KAPPA):
     """R, (m, B), from the mobilities and weights of the rows."""
-    most = KAPPA[mobility.dtype.name] / mobility
+    most = kappa[mobility.dtype.name] / mobility
     scale = jnp.min(most / weight, 0)
-    return jax.lax.stop_gradient(jnp.clip(scale * weight, WINDOW * most, most))
+    return jax.lax.stop_gradient(jnp.clip(scale * weight, WINDOW[most.dtype.name] * most, most))
 
 
 def of_moving_rows(mobility, natural):
@@ -59,14 +62,18 @@ def _at_bodies(prob: Problem, position, K: Force):
     """K H^-1 Kᵀ; a body without mass counts as a thousandth of the average one."""
     size = lambda H: H.A.xx + H.A.yy + H.A.zz + H.C.xx + H.C.yy + H.C.zz  # noqa: E731
     average = jnp.mean(size(prob.H), 0)
-    H = kin.take(prob.H, position)
-    A, B, C = H.A.full(), H.B, H.C.full()
-    M = [[*A[i], *B[i]] for i in range(3)] + [[*(B[k][i] for k in range(3)), *C[i]] for i in range(3)]
+    used, row = np.unique(position, return_inverse=True)
+    H = kin.take(prob.H, used)
+    M = symmetric_matrix(H)
     floor = jnp.where(size(H) > 0, 1e-6 * size(H), 1e-3 * average)
     for k in range(6):
         M[k][k] = M[k][k] + floor
-    six = [*K.ang, *K.lin]
-    return sum(a * b for a, b in zip(six, solve_ldl(M, six)))
+    L, D = factor_ldl(M)
+    y = [*K.ang, *K.lin]
+    for i in range(6):
+        for k in range(i):
+            y[i] = y[i] - rows(L[i][k], row) * y[k]
+    return sum(y[i] * y[i] * rows(1 / D[i], row) for i in range(6))
 
 
 def _joint_mobility(plan: Plan, prob: Problem):

@@ -329,17 +329,22 @@ def solve_roots(armature, IA: ArticulatedInertia, f: Force) -> Motion:
     if f.ang.x.shape[0] == 1:
         return Motion(zero.ang, zero.lin)
     IA, f, armature = kin.take((IA, f, armature), slice(1, None))
-    A, B, C = IA.A.full(), IA.B, IA.C.full()
-    M = [[*A[i], *B[i]] for i in range(3)] + [[*(B[k][i] for k in range(3)), *C[i]] for i in range(3)]
+    M = symmetric_matrix(IA)
     for k in range(6):
         M[k][k] = M[k][k] + armature[:, k]
     x = solve_ldl(M, [*f.ang, *f.lin])
     return kin.join(Motion(zero.ang, zero.lin), Motion(Vec3(*x[:3]), Vec3(*x[3:])))
 
 
-def solve_ldl(M, b):
-    """Solve a small symmetric positive definite system written out in scalars, by L D Lᵀ."""
-    n = len(b)
+def symmetric_matrix(IA: ArticulatedInertia) -> list[list]:
+    """The 36 numbers of an articulated inertia, row by row."""
+    A, B, C = IA.A.full(), IA.B, IA.C.full()
+    return [[*A[i], *B[i]] for i in range(3)] + [[*(B[k][i] for k in range(3)), *C[i]] for i in range(3)]
+
+
+def factor_ldl(M):
+    """L (unit, lower) and D of a small symmetric positive definite matrix written out in scalars."""
+    n = len(M)
     L, D = [[None] * n for _ in range(n)], [None] * n
     for j in range(n):
         D[j] = M[j][j] - sum(L[j][k] * L[j][k] * D[k] for k in range(j)) if j else M[j][j]
@@ -347,6 +352,13 @@ def solve_ldl(M, b):
         for i in range(j + 1, n):
             t = M[i][j] - sum(L[i][k] * L[j][k] * D[k] for k in range(j)) if j else M[i][j]
             L[i][j] = t * inverse
+    return L, D
+
+
+def solve_ldl(M, b):
+    """Solve a small symmetric positive definite system written out in scalars, by L D Lᵀ."""
+    n = len(b)
+    L, D = factor_ldl(M)
     x = list(b)
     for i in range(n):
         for k in range(i):
