@@ -178,3 +178,17 @@ def test_double_precision_must_be_switched_on(sys):
                 tree.astype(jnp.float64)
     with pytest.raises(ArgumentError, match="float16"):
         sys.astype(jnp.float16)
+
+
+@pytest.mark.parametrize("own", ["axis", "axis2"])
+def test_one_axis_of_a_universal_joint_may_be_each_states_own(own):
+    b = rbd.Builder("cross")
+    b.body("arm", 1.0, com=(0.1, 0.2, 0.3), inertia=(0.1, 0.2, 0.25))
+    b.joint("cross", "universal", None, "arm", axis=(1, 0, 0), axis2=(0, 1, 0))
+    sys = b.build()
+    axes = jnp.asarray([[[1.0, 0, 0.1]], [[0.2, 1.0, 0]], [[0.1, 0.3, 1.0]]], sys.dtype)
+    many = sys.replace(**{own: axes})
+    q, v = jnp.array([0.3, -0.4]), jnp.array([1.0, 2.0])
+    found = jax.vmap(lambda s: rbd.forward_dynamics(s, q, v, v), in_axes=(many.in_axes,))(many)
+    each = [rbd.forward_dynamics(sys.replace(**{own: x}), q, v, v) for x in axes]
+    np.testing.assert_allclose(found, jnp.stack(each), rtol=1e-10)

@@ -212,15 +212,12 @@ class Run:
 
         def once(carry):
             old, history, k = carry
-            x = (
-                self.accelerate(method, R, old)
-                if self.settings.iterations is None
-                else self.advance(method, old)
-            )
-            over = self.over(method, x) & (old.burst == 0)
+            free = self.settings.iterations is None
+            x = self.accelerate(method, R, old) if free else self.advance(method, old)
+            over = self.over(method, x) & (old.burst == 0) | ~jnp.isfinite(x.step)
             missed = by_row(x.r) > self.limits.contradicting * self.small_rows(method, x.a)
             stuck = last(x)
-            if self.settings.iterations is not None:  # few iterations may leave that much of rows that agree
+            if not free:  # few iterations may leave that much of rows that agree
                 missed &= by_row(x.r) > 30 * self.limits.contradicting * self.small_rows(method, x.a)
             else:  # rows that no longer move
                 stuck |= (old.burst == 0) & x.tired & (by_row(x.r - old.r) < 0.1 * by_row(x.r))
@@ -230,9 +227,9 @@ class Run:
             find = lambda r: tuple(unmeetable(method.jacobian(), r, self.weight))  # noqa: E731
             s, doubt = jax.lax.cond(jnp.any(look), find, nothing, x.r)
             again = look & (by_row(s) > self.limits.contradicting * self.small_rows(method, x.a))
-            # where rows contradict each other, start again without what they contradict by
-            begin = lambda y: jnp.where(halted, y[0], jnp.where(again, 0, y[1]))  # noqa: E731
-            keep = lambda now, new: jax.tree.map(lambda a, b: begin((a, b)), now, new)  # noqa: E731
+            # where rows contradict each other, start again from zero without what they contradict by
+            choose = lambda now, new: jnp.where(halted, now, jnp.where(again, 0, new))  # noqa: E731
+            keep = lambda now, new: jax.tree.map(choose, now, new)  # noqa: E731
             s = jnp.where(again, s, x.s)
             x = x._replace(
                 a=keep(old.a, x.a),

@@ -25,7 +25,7 @@ from jaxrbd.constraints.rows import (
 )
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, pytree, static
-from jaxrbd.solution import Solution
+from jaxrbd.solution import Result, Solution
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments, array, external, require_mass
 from jaxrbd.tree.batching import kernel
@@ -184,7 +184,9 @@ def constrained_dynamics(
     run = solver_kernel(settings_of(solver), solver.gradients)
     a, lam, history, change, iterations, verdict = run(sys, con, q, v, tau, f_ext, lam, mu)
     stats = ProximalStats(history[-1], history, change, jnp.round(iterations).astype(jnp.int32))
-    return Solution(ConstrainedMotion(a, lam), jnp.round(verdict).astype(jnp.int32), stats)
+    finite = jnp.all(jnp.isfinite(a)) & jnp.all(jnp.isfinite(lam))
+    result = jnp.where(finite, jnp.round(verdict), Result.not_converged).astype(jnp.int32)
+    return Solution(ConstrainedMotion(a, lam), result, stats)
 
 
 def settings_of(solver: Proximal) -> Settings:

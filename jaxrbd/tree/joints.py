@@ -143,17 +143,9 @@ def _axes(sys: System, nodes: Nodes) -> Vec3:
     nb = sys.topology.nb
     eye = np.eye(3)
     # planar joints slide along axis2 made orthogonal to the axis; universal ones turn about axis2 itself
-    components = [
-        jnp.concatenate(
-            [
-                a[k],
-                unit(b)[k],
-                unit(normal)[k],
-                jnp.broadcast_to(_column(eye[k], a[k].dtype), (3,) + a[k].shape[1:]),
-            ]
-        )
-        for k in range(3)
-    ]
+    width = normal.x.shape[1:]  # of a batch in which one of the axes, or both, are each state's own
+    join = lambda *parts: jnp.concatenate([jnp.broadcast_to(p, p.shape[:1] + width) for p in parts])  # noqa: E731
+    components = [join(a[k], unit(b)[k], unit(normal)[k], _column(eye[k], a[k].dtype)) for k in range(3)]
     index = np.where(nodes.axis < 3, nodes.axis * nb + nodes.body, 3 * nb + nodes.axis - 3)
     return take(Vec3(*components), index)
 
