@@ -1,19 +1,6 @@
 """Constraints between bodies, and dynamics under them ([CABA], [PROX])."""
 
-from jaxrbd.constraints.data import (
-    Constraints,
-    combine,
-    connect,
-    coupling,
-    distance,
-    hinge,
-    hold,
-    of_model,
-    point_on_plane,
-    rolling,
-    velocity_rows,
-    weld,
-)
+from jaxrbd.constraints.data import Constraints, combine
 from jaxrbd.constraints.delassus import delassus_inverse, delassus_matrix
 from jaxrbd.constraints.delassus_operator import DelassusOperator, delassus_operator
 from jaxrbd.constraints.impulse import Impact, impulse_dynamics
@@ -24,6 +11,18 @@ from jaxrbd.constraints.jacobian import (
     constraint_jacobian,
     constraint_target,
     constraint_velocity,
+)
+from jaxrbd.constraints.kinds import (
+    connect,
+    coupling,
+    distance,
+    hinge,
+    hold,
+    of_model,
+    point_on_plane,
+    rolling,
+    velocity_rows,
+    weld,
 )
 from jaxrbd.constraints.kkt import KKTFactor, kkt_factor
 from jaxrbd.constraints.projection import Projected, Projection, ProjectionStats, project

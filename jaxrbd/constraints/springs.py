@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.data import Constraints, combine, weld
+from jaxrbd.constraints.data import Constraints, combine
 from jaxrbd.constraints.jacobian import evaluate
+from jaxrbd.constraints.kinds import weld
 from jaxrbd.constraints.rows import sum_by_row
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, pytree, static
