@@ -23,7 +23,7 @@ from jaxrbd.constraints.unmeetable import unmeetable
 from jaxrbd.solution import Result, largest
 
 MOST = 48  # iterations where their number is left to the method
-BURST = 6  # conjugate gradients in a row
+BURST = 3  # conjugate gradients in a row
 TURNS, GROWTH = 3, 100.0  # of adaptive penalties
 
 

@@ -23,7 +23,7 @@ from jaxrbd.tree.scan import inward
 from jaxrbd.tree.spatial import Force
 from jaxrbd.tree.sweep import rows
 
-KAPPA = {"float64": 1e7, "float32": 1e4}
+KAPPA = {"float64": 1e7, "float32": 3e4}
 LOCAL_KAPPA = {"float64": 1e9, "float32": 1e6}  # of `local_mobility`, which is larger than what a row sees
 WINDOW = {"float64": 1e-2, "float32": 1e-1}
 
