@@ -200,11 +200,15 @@ class Run:
         new = self.moved(method, x, a, lam, method.size(z))
         # the step of an iteration tells how much is left; that of a gradient does not
         new = new._replace(step=jnp.where(slow, x.step, new.step), way=(*way, zKz))
-        dragging = (
-            ~slow & (new.count > 2) & (new.step > self.small(method, new.a)) & (new.step > 0.1 * x.step)
-        )
+        dragging = ~slow & (new.count > 2) & (new.step > self.small(method, new.a))
+        dragging &= (new.step > 0.1 * x.step) & ~self.contradicts(method, new)
         burst = jnp.where(dragging, float(BURST), jnp.maximum(x.burst - 1, 0))
         return new._replace(burst=burst, tired=x.tired | (x.burst == 1))
+
+    def contradicts(self, method: Method, x: Iterate):
+        """Rows miss by more than a few iterations leave of rows that agree, and nobody has looked yet."""
+        much = 30 * self.limits.contradicting * self.small_rows(method, x.a)
+        return ~x.looked & (by_row(x.r) > much)
 
     def settle(self, method: Method, R, x: Iterate, history, k):
         """Iterate until every state is done."""
@@ -217,10 +221,11 @@ class Run:
             over = self.over(method, x) & (old.burst == 0) | ~jnp.isfinite(x.step)
             missed = by_row(x.r) > self.limits.contradicting * self.small_rows(method, x.a)
             stuck = last(x)
-            if not free:  # few iterations may leave that much of rows that agree
-                missed &= by_row(x.r) > 30 * self.limits.contradicting * self.small_rows(method, x.a)
-            else:  # rows that no longer move
-                stuck |= (old.burst == 0) & x.tired & (by_row(x.r - old.r) < 0.1 * by_row(x.r))
+            if free:  # rows that no longer move
+                resting = (old.burst == 0) & (by_row(x.r - old.r) < 0.1 * by_row(x.r))
+                stuck |= resting & (x.tired | self.contradicts(method, x))
+            else:
+                missed &= self.contradicts(method, x)
             halted = old.done | last(old)
             look = ~halted & ~x.looked & (over | stuck) & missed & ((x.count > 1) | last(x))
             nothing = lambda r: (jnp.zeros_like(r), jnp.zeros_like(x.doubt))  # noqa: E731
@@ -262,7 +267,9 @@ class Run:
         if self.settings.iterations is not None and not self.settings.adaptive:
             return jnp.zeros(x.done.shape, bool)
         met = by_row(x.r) <= self.limits.contradicting * self.small_rows(method, x.a)
-        return (x.step <= self.small(method, x.a)) & met
+        # up to four iterations as far as rounding, then as far as the verdict needs
+        enough = (x.step <= self.small(method, x.a)) & (x.count >= 4)
+        return ((x.step <= self.limits.noise) | enough) & met
 
     def fixed(self, method: Method, lam) -> Found:
         """A number of iterations that derivatives pass through; the verdict is not part of them."""

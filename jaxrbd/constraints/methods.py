@@ -18,7 +18,14 @@ from jaxrbd.constraints.data import Constraints
 from jaxrbd.constraints.iterations import LIMITS, Found, Method, Settings, by_row, iterate
 from jaxrbd.constraints.jacobian import jacobian, support
 from jaxrbd.constraints.lanes import Acting, lane_numbers, row_motion
-from jaxrbd.constraints.penalties import KAPPA, LOCAL_KAPPA, local_mobility, of_moving_rows, penalties
+from jaxrbd.constraints.penalties import (
+    KAPPA,
+    LOCAL_KAPPA,
+    bearable,
+    local_mobility,
+    of_moving_rows,
+    penalties,
+)
 from jaxrbd.constraints.plan import plan_of
 from jaxrbd.constraints.rows import Moving, Rows, sum_by_row, summed_wrenches, table_of
 from jaxrbd.constraints.supporting import gather, links_problem, rest_accelerations
@@ -106,7 +113,10 @@ def constrained_aba(task: Task, settings: Settings) -> Found:
             task, plan, table, prob, x, lambda *now: art.correct(plan, table, prob, fac, x, *now)
         )
 
-    penalty = penalties(mobility, task.weight, LOCAL_KAPPA) if task.mu is None else task.mu
+    if task.mu is None:
+        penalty = penalties(mobility, task.weight, LOCAL_KAPPA)
+    else:
+        penalty = bearable(task.mu, mobility)
     found = iterate(build, penalty, mobility, task.c, task.lam, task.weight, settings)
     return found._replace(a=in_joints(task, plan, rest, found.a))
 
@@ -124,10 +134,12 @@ def links_method(task: Task, plan, table, prob, acting: Acting, correct: Callabl
 def soft(task: Task, settings: Settings) -> Found:
     """The penalty problem itself, (M + JᵀRJ) a = f + JᵀRc, on the same factor; lam = R (c - J a)."""
     plan, table, prob, rest, acting = along_links(task)
-    if task.mu is None:
-        mobility = local_mobility(plan, table, prob, acting)
-        mu = KAPPA[task.c.dtype.name] / by_row(task.weight * mobility) * task.weight
-        acting = acting._replace(mu=jax.lax.stop_gradient(mu))
+    mobility = local_mobility(plan, table, prob, acting)
+    mu = task.mu
+    if mu is None:
+        scale = KAPPA[task.c.dtype.name] / by_row(task.weight * mobility)
+        mu = jax.lax.stop_gradient(scale * task.weight)
+    acting = acting._replace(mu=bearable(mu, mobility))
     fac = art.factor(plan, table, prob, acting)
     pull = lambda a: row_motion(plan, table, acting, a.links, a.joints)  # noqa: E731
     a, r = art.no_accelerations(plan, prob), task.c
@@ -137,8 +149,8 @@ def soft(task: Task, settings: Settings) -> Found:
         r = task.c - pull(a)
     step, size = art.largest_acceleration(plan, da), jnp.maximum(1, art.largest_acceleration(plan, a))
     limits, residual = LIMITS[r.dtype.name], by_row(r)
-    right = step <= 0.1 * limits.wrong * size
     met = residual <= limits.met * jnp.maximum(1, by_row(task.c))
+    right = (step <= 0.1 * limits.wrong * size) & (met | jnp.all(acting.mu >= 0.99 * mu, 0))
     verdict = jnp.where(right, jnp.where(met, Result.converged, Result.stationary), Result.not_converged)
     one = jnp.ones_like(residual)
     verdict = verdict.astype(residual.dtype)
@@ -288,7 +300,7 @@ def prox_ltls(task: Task, settings: Settings) -> Found:
 
         return joint_space(J, correct)
 
-    penalty = penalties(mobility, task.weight) if task.mu is None else task.mu
+    penalty = penalties(mobility, task.weight) if task.mu is None else bearable(task.mu, mobility)
     return iterate(build, penalty, mobility, task.c, task.lam, task.weight, settings)
 
 

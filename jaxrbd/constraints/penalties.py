@@ -4,7 +4,7 @@ A row sees a mobility d, the acceleration that a unit force along it causes. Its
 kappa = R d: an iteration leaves 1/(1 + kappa) of the error along it, and rounds off some kappa eps. So kappa
 is the same for kilograms and grams, metres and radians. Equal kappa would share the force of rows that
 repeat each other by mobility; R proportional to the weights shares it by weight, which is what users expect.
-So R follows the weights within a decade or two of kappa.
+So R follows the weights within a window of kappa.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jaxrbd.tree.sweep import rows
 
 KAPPA = {"float64": 1e7, "float32": 3e4}
 LOCAL_KAPPA = {"float64": 1e9, "float32": 1e6}  # of `local_mobility`, which is larger than what a row sees
-WINDOW = {"float64": 1e-2, "float32": 1e-1}
+WINDOW = {"float64": 1e-4, "float32": 1e-1}  # of kappa
 
 
 def penalties(mobility, weight, kappa=KAPPA):
@@ -33,6 +33,11 @@ def penalties(mobility, weight, kappa=KAPPA):
     most = kappa[mobility.dtype.name] / mobility
     scale = jnp.min(most / weight, 0)
     return jax.lax.stop_gradient(jnp.clip(scale * weight, WINDOW[most.dtype.name] * most, most))
+
+
+def bearable(penalty, mobility):
+    """A penalty that users give, no larger than the arithmetic can tell from rigid."""
+    return jnp.minimum(penalty, 0.1 / (jnp.finfo(mobility.dtype).eps * jax.lax.stop_gradient(mobility)))
 
 
 def of_moving_rows(mobility, natural):
