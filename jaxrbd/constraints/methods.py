@@ -134,12 +134,10 @@ def links_method(task: Task, plan, table, prob, acting: Acting, correct: Callabl
 def soft(task: Task, settings: Settings) -> Found:
     """The penalty problem itself, (M + JᵀRJ) a = f + JᵀRc, on the same factor; lam = R (c - J a)."""
     plan, table, prob, rest, acting = along_links(task)
-    mobility = local_mobility(plan, table, prob, acting)
-    mu = task.mu
-    if mu is None:
+    if task.mu is None:
+        mobility = local_mobility(plan, table, prob, acting)
         scale = KAPPA[task.c.dtype.name] / by_row(task.weight * mobility)
-        mu = jax.lax.stop_gradient(scale * task.weight)
-    acting = acting._replace(mu=bearable(mu, mobility))
+        acting = acting._replace(mu=jax.lax.stop_gradient(scale * task.weight))
     fac = art.factor(plan, table, prob, acting)
     pull = lambda a: row_motion(plan, table, acting, a.links, a.joints)  # noqa: E731
     a, r = art.no_accelerations(plan, prob), task.c
@@ -150,7 +148,7 @@ def soft(task: Task, settings: Settings) -> Found:
     step, size = art.largest_acceleration(plan, da), jnp.maximum(1, art.largest_acceleration(plan, a))
     limits, residual = LIMITS[r.dtype.name], by_row(r)
     met = residual <= limits.met * jnp.maximum(1, by_row(task.c))
-    right = (step <= 0.1 * limits.wrong * size) & (met | jnp.all(acting.mu >= 0.99 * mu, 0))
+    right = step <= 0.1 * limits.wrong * size
     verdict = jnp.where(right, jnp.where(met, Result.converged, Result.stationary), Result.not_converged)
     one = jnp.ones_like(residual)
     verdict = verdict.astype(residual.dtype)

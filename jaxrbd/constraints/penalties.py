@@ -36,8 +36,9 @@ def penalties(mobility, weight, kappa=KAPPA):
 
 
 def bearable(penalty, mobility):
-    """A penalty that users give, no larger than the arithmetic can tell from rigid."""
-    return jnp.minimum(penalty, 0.1 / (jnp.finfo(mobility.dtype).eps * jax.lax.stop_gradient(mobility)))
+    """A penalty that users give; where the arithmetic cannot tell it from rigid, one that it can."""
+    eps, mobility = jnp.finfo(mobility.dtype).eps, jax.lax.stop_gradient(mobility)
+    return jnp.where(penalty * mobility * eps > 1, 0.1 / (eps * mobility), penalty)
 
 
 def of_moving_rows(mobility, natural):
