@@ -65,6 +65,7 @@ class Method(NamedTuple):
     rows: Callable  # a -> J a
     size: Callable  # a -> largest joint acceleration, (B,)
     jacobian: Callable  # () -> J, (m, nv, B)
+    first: Callable | None = None  # (lam, r) -> (da, dlam) at a = 0, where there is a cheaper way
 
 
 class Iterate(NamedTuple):
@@ -150,7 +151,11 @@ class Run:
             flag,
             (method.zero, jnp.zeros_like(c), jnp.zeros_like(c), number),
         )
-        return x, jnp.zeros((2 * self.length,) + c.shape[-1:], c.dtype), 0
+        history = jnp.zeros((2 * self.length,) + c.shape[-1:], c.dtype)
+        if method.first is None or self.length == 1:  # the only iteration is looked at in the loop
+            return x, history, 0
+        x = self.stepped(method, x, *method.first(lam, c))
+        return x, history.at[0].set(by_row(x.r)), 1
 
     def small_rows(self, method: Method, a):
         """What rows are small against: the right-hand side, or what accelerations round off."""
@@ -163,7 +168,9 @@ class Run:
 
     def advance(self, method: Method, x: Iterate) -> Iterate:
         """One iteration."""
-        da, dlam = method.correct(x.a, x.lam, x.r, None)
+        return self.stepped(method, x, *method.correct(x.a, x.lam, x.r, None))
+
+    def stepped(self, method: Method, x: Iterate, da, dlam) -> Iterate:
         a = jax.tree.map(jnp.add, x.a, da)
         return self.moved(method, x, a, x.lam + dlam, method.size(da))
 
@@ -267,8 +274,8 @@ class Run:
         if self.settings.iterations is not None and not self.settings.adaptive:
             return jnp.zeros(x.done.shape, bool)
         met = by_row(x.r) <= self.limits.contradicting * self.small_rows(method, x.a)
-        # up to four iterations as far as rounding, then as far as the verdict needs
-        enough = (x.step <= self.small(method, x.a)) & (x.count >= 4)
+        # up to three iterations as far as rounding, then as far as the verdict needs
+        enough = (x.step <= self.small(method, x.a)) & (x.count >= 3)
         return ((x.step <= self.limits.noise) | enough) & met
 
     def fixed(self, method: Method, lam) -> Found:
@@ -278,7 +285,9 @@ class Run:
             x = self.advance(method, x)
             return x, by_row(x.r)
 
-        x, history = jax.lax.scan(once, self.start(method, lam)[0], length=self.length)
+        x, begun, k = self.start(method, lam)
+        x, history = jax.lax.scan(once, x, length=self.length - k)
+        history = jnp.concatenate([begun[:k], history])
         if not self.settings.judged:
             return self.finish(method, x, history)
         still = jax.lax.stop_gradient

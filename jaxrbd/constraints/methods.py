@@ -214,12 +214,16 @@ def on_mass_factor(task: Task, settings: Settings, inverse: Callable, penalty: C
     def build(R):
         apply = inverse(delassus, R)
 
-        def correct(a, lam, r, load):
-            y = sparse.solve_transposed(pattern, H, unbalanced(task, a, lam, load)) / D
+        def by(r_d, r):
+            y = sparse.solve_transposed(pattern, H, r_d) / D
             dlam = apply(r - jnp.sum(Y * y[:, None], 0))
             return sparse.solve_lower(pattern, H, y + jnp.sum(Y * dlam[None], 1) / D), dlam
 
-        return joint_space(J, correct)
+        return joint_space(
+            J,
+            correct=lambda a, lam, r, load: by(unbalanced(task, a, lam, load), r),
+            first=lambda lam, r: by(unbalanced(task, None, lam), r),
+        )
 
     return iterate(build, penalty(mobility, task), mobility, task.c, task.lam, task.weight, settings)
 
@@ -233,7 +237,10 @@ def joint_mobility(J, inertias):
 
 
 def unbalanced(task: Task, a, lam, load=None):
-    """r_d = load f - M a + Jᵀ lam, (nv, B), link by link: in float32 M itself is too coarse to correct by."""
+    """r_d = load f - M a + Jᵀ lam, (nv, B), link by link: in float32 M itself is too coarse to correct by.
+
+    a None is zero.
+    """
     sys, links = task.sys, task.moving.links
     nodes = nodes_of(sys.topology)
 
@@ -241,19 +248,20 @@ def unbalanced(task: Task, a, lam, load=None):
         R, r, S, qdd = x
         return A.at(r).rotate(R.T) + S * qdd
 
-    A0 = kin.root_rows(sys, a)
-    A = outward(nodes, move, (links.R, links.p, links.S, rows(a, nodes.v)), A0)
-    I, I0 = link_inertias(sys, links)
-    f, f0, joints = forces_of_rows(sys, task.con, task.x, lam)
-    p, p0 = I @ A - f, I0 @ A0 - f0
+    p, p0, joints = forces_of_rows(sys, task.con, task.x, -lam)
     if load is not None:
         task = task._replace(
             **{k: jax.tree.map(lambda y: y * load, getattr(task, k)) for k in ("p", "p0", "tau")}
         )
+    tau = task.tau if joints is None else task.tau - joints
+    if a is not None:
+        A0 = kin.root_rows(sys, a)
+        A = outward(nodes, move, (links.R, links.p, links.S, rows(a, nodes.v)), A0)
+        I, I0 = link_inertias(sys, links)
+        p, p0, tau = I @ A + p, I0 @ A0 + p0, tau - sys.armature * a
     if task.p is not None:
         p, p0 = p + task.p, p0 + task.p0
-    tau = task.tau - sys.armature * a
-    return joint_forces(task._replace(p=p, p0=p0, tau=tau if joints is None else tau + joints))
+    return joint_forces(task._replace(p=p, p0=p0, tau=tau))
 
 
 def forces_of_rows(sys: System, con: Constraints, x: Rows, lam):
@@ -268,13 +276,14 @@ def forces_of_rows(sys: System, con: Constraints, x: Rows, lam):
     return kin.take(f, slice(0, N)), kin.take(f, slice(N, None)), joints
 
 
-def joint_space(J, correct: Callable) -> Method:
+def joint_space(J, correct: Callable, first: Callable | None = None) -> Method:
     return Method(
         zero=jnp.zeros((J.shape[1],) + J.shape[2:], J.dtype),
         correct=correct,
         rows=lambda a: jnp.sum(J * a[None], 1),
         size=by_row,
         jacobian=lambda: J,
+        first=first,
     )
 
 
