@@ -95,3 +95,20 @@ def test_adaptive_penalties_grow_where_a_small_one_is_too_slow():
     np.testing.assert_allclose(adaptive.value.a, exact.value.a, rtol=1e-8, atol=1e-8)
     with pytest.raises(rbd.ArgumentError, match="implicit gradients only"):
         rbd.ProxLTL(adaptive=True, gradients="unrolled")
+
+
+def test_soft_penalties_that_drown_the_bodies_are_not_called_right():
+    """Float32 cannot tell such springs from bodies of no mass; the answer stays finite all the same."""
+    sys = rbd.zoo.arm7().astype(SINGLE)
+    twice = con.combine(con.weld(sys, "tool"), con.weld(sys, "tool")).astype(SINGLE)
+    q, v, tau = (x.astype(SINGLE) for x in cases.states(sys, 16))
+
+    def at(mu, *state):
+        found = rbd.constrained_dynamics(sys, *state, twice, rbd.Soft(mu=mu))
+        return found.value.a, found.result
+
+    each = jax.vmap(jax.vmap(at, (None, 0, 0, 0)), (0, None, None, None))
+    a, result = jax.jit(each)(jnp.asarray([1e1, 1e12, 1e16, 1e20], SINGLE), q, v, tau)
+    assert jnp.isfinite(a).all()
+    assert (result[0] != rbd.Result.not_converged).all()
+    assert (result[1:] == rbd.Result.not_converged).all()

@@ -132,27 +132,47 @@ def links_method(task: Task, plan, table, prob, acting: Acting, correct: Callabl
 
 
 def soft(task: Task, settings: Settings) -> Found:
-    """The penalty problem itself, (M + JᵀRJ) a = f + JᵀRc, on the same factor; lam = R (c - J a)."""
+    """The penalty problem itself, (M + JᵀRJ) a = f + JᵀRc, on the same factor; lam = R (c - J a).
+
+    Where penalties that users give are more than the arithmetic bears, the answer is that of penalties which
+    it does bear, and not called right.
+    """
     plan, table, prob, rest, acting = along_links(task)
+    mobility = local_mobility(plan, table, prob, acting)
     if task.mu is None:
-        mobility = local_mobility(plan, table, prob, acting)
         scale = KAPPA[task.c.dtype.name] / by_row(task.weight * mobility)
         acting = acting._replace(mu=jax.lax.stop_gradient(scale * task.weight))
-    fac = art.factor(plan, table, prob, acting)
-    pull = lambda a: row_motion(plan, table, acting, a.links, a.joints)  # noqa: E731
-    a, r = art.no_accelerations(plan, prob), task.c
-    for _ in range(2):  # the second corrects rounding, and shows how much there was
-        da, _ = art.correct(plan, table, prob, fac, acting, a, jnp.zeros_like(r), r)
-        a = jax.tree.map(jnp.add, a, da)
-        r = task.c - pull(a)
-    step, size = art.largest_acceleration(plan, da), jnp.maximum(1, art.largest_acceleration(plan, a))
+
+    def with_penalty(mu):
+        x = acting._replace(mu=mu)
+        fac = art.factor(plan, table, prob, x)
+        a, r = art.no_accelerations(plan, prob), task.c
+        for _ in range(2):  # the second corrects rounding, and shows how much there was
+            da, _ = art.correct(plan, table, prob, fac, x, a, jnp.zeros_like(r), r)
+            a = jax.tree.map(jnp.add, a, da)
+            r = task.c - row_motion(plan, table, x, a.links, a.joints)
+        return a, r, art.largest_acceleration(plan, da), mu * r
+
+    found = with_penalty(acting.mu)
+    if task.mu is not None:
+        lost = ~jnp.isfinite(found[2])
+
+        def again(found):
+            borne = with_penalty(jnp.minimum(acting.mu, KAPPA[task.c.dtype.name] / mobility))
+            a, r, step, lam = jax.tree.map(lambda new, x: jnp.where(lost, new, x), borne, found)
+            return a, r, jnp.where(lost, jnp.inf, step), lam
+
+        found = jax.lax.cond(jnp.any(lost), again, lambda found: found, found)
+    a, r, step, lam = found
+    size = jnp.maximum(1, art.largest_acceleration(plan, a))
     limits, residual = LIMITS[r.dtype.name], by_row(r)
     met = residual <= limits.met * jnp.maximum(1, by_row(task.c))
-    right = step <= 0.1 * limits.wrong * size
+    # beyond 1/eps the rows drown the bodies, and what is left of those is not to be seen in a step
+    drowned = by_row(acting.mu * mobility) * jnp.finfo(r.dtype).eps > 30
+    right = (step <= 0.1 * limits.wrong * size) & ~drowned
     verdict = jnp.where(right, jnp.where(met, Result.converged, Result.stationary), Result.not_converged)
-    one = jnp.ones_like(residual)
     verdict = verdict.astype(residual.dtype)
-    return Found(in_joints(task, plan, rest, a), acting.mu * r, residual[None], step, one, verdict)
+    return Found(in_joints(task, plan, rest, a), lam, residual[None], step, jnp.ones_like(residual), verdict)
 
 
 def prox_pv(task: Task, settings: Settings) -> Found:
