@@ -39,12 +39,12 @@ from jaxrbd.constraints.lanes import (
 from jaxrbd.constraints.plan import Plan
 from jaxrbd.constraints.rows import sum_by_row
 from jaxrbd.constraints.supporting import Problem
+from jaxrbd.engine.gather import gather
+from jaxrbd.engine.scan import inward, outward
 from jaxrbd.solution import largest
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.aba import eliminate, solve_roots, zero_articulated
-from jaxrbd.tree.scan import inward, outward
 from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Motion, Vec3
-from jaxrbd.tree.sweep import rows
 
 
 class Factor(NamedTuple):
@@ -82,7 +82,7 @@ def factor(plan: Plan, table, prob: Problem, x: Acting, soft: bool = True) -> Fa
     if lanes:
         entries = jnp.zeros((NS, lanes) + like.shape[-1:], like.dtype)
         if len(table.joint_rows):
-            entries = rows(jnp.concatenate([x.kappa, jnp.zeros_like(x.kappa[:1])]), plan.entry)
+            entries = gather(jnp.concatenate([x.kappa, jnp.zeros_like(x.kappa[:1])]), plan.entry)
     close = jnp.asarray(plan.close[:, :, None], like.dtype)
 
     def articulate(acc, xs):
@@ -109,7 +109,7 @@ def factor(plan: Plan, table, prob: Problem, x: Acting, soft: bool = True) -> Fa
     zero_lanes = lambda *n: jnp.zeros((*n, like.shape[-1]), like.dtype)  # noqa: E731
     zero_K = jax.tree.map(lambda _: zero_lanes(lanes), Force(Vec3(0, 0, 0), Vec3(0, 0, 0))) if lanes else None
     zero_L = zero_lanes(lanes, lanes) if lanes and soft else None
-    at = lambda tree, s: None if tree is None else kin.take(tree, s)  # noqa: E731
+    at = lambda tree, s: None if tree is None else gather(tree, s)  # noqa: E731
     own, root = slice(0, NS), slice(NS, None)
     xs = (
         at(H, own),
@@ -179,7 +179,7 @@ def push(plan: Plan, prob: Problem, fac: Factor, p: Force, tau, l) -> Pushed:
             l = l + s * (u * Dinv)[:, None]
         return ((p + G * u).rotate(R).from_(r), l), (u, before)
 
-    at = lambda tree, s: None if tree is None else kin.take(tree, s)  # noqa: E731
+    at = lambda tree, s: None if tree is None else gather(tree, s)  # noqa: E731
     own, root = slice(0, NS), slice(NS, None)
     like = p.ang.x
     zero = (
@@ -215,7 +215,7 @@ def pull(plan: Plan, prob: Problem, fac: Factor, pushed: Pushed, A0: Motion, z):
     if z is not None:
         free = solve_roots(prob.armature0[:, :, None], wide(fac.root), fac.K0)
         A0 = A0 - jax.tree.map(lambda x: jnp.sum(x * z[None], 1), free)
-    at = lambda tree, s: None if tree is None else kin.take(tree, s)  # noqa: E731
+    at = lambda tree, s: None if tree is None else gather(tree, s)  # noqa: E731
     own, root = slice(0, NS), slice(NS, None)
     z0 = None
     if lanes:
@@ -272,7 +272,7 @@ def unbalanced(
         )
     f, joints, roots = row_forces(plan, table, x, force, prob.armature0.shape[0])
     p = prob.p + prob.H @ now.links - f
-    A0 = kin.take(now.links, slice(NS, None))
+    A0 = gather(now.links, slice(NS, None))
     tau0 = jnp.stack([*prob.tau0.ang, *prob.tau0.lin], 1) - prob.armature0 * jnp.stack([*A0.ang, *A0.lin], 1)
     tau0 = tau0 if roots is None else tau0 + roots
     tau0 = Force(Vec3(*(tau0[:, k] for k in range(3))), Vec3(*(tau0[:, k] for k in range(3, 6))))
@@ -304,13 +304,13 @@ def correct(plan: Plan, table, prob: Problem, fac: Factor, x: Acting, now: Accel
     if plan.lanes:
         where = plan.closing * plan.lanes + plan.lane
         flat = zs.reshape((-1,) + zs.shape[2:])
-        dlam = jnp.where(plan.closed[:, None], dlam, -rows(flat, where))
+        dlam = jnp.where(plan.closed[:, None], dlam, -gather(flat, where))
     return step, dlam
 
 
 def largest_acceleration(plan: Plan, a: Accelerations):
     """Of supporting joints and roots, (B,)."""
-    A0 = kin.take(a.links, slice(plan.support.size, None))
+    A0 = gather(a.links, slice(plan.support.size, None))
     size = largest(jnp.stack([*A0.ang, *A0.lin]), (0, 1))
     return size if a.joints is None else jnp.maximum(size, largest(a.joints, 0))
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from jaxrbd.constraints.plan import Plan
 from jaxrbd.constraints.rows import Moving
+from jaxrbd.engine.gather import gather
+from jaxrbd.engine.scan import inward
 from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.aba import armature_of, eliminate, joint_accelerations, root_armature, zero_articulated
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.scan import inward
 from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Inertia, Mat3, Motion, Vec3
-from jaxrbd.tree.sweep import rows
 
 
 class Problem(NamedTuple):
@@ -50,10 +50,10 @@ class Rest(NamedTuple):
 def links_problem(sys: System, plan: Plan, moving: Moving, I: Inertia, I0: Inertia, p: Force, p0: Force, tau):
     """Fold the unsupported links into the supporting ones: one inward pass over them."""
     nodes = nodes_of(sys.topology)
-    links, armature, joint = moving.links, armature_of(sys, nodes), rows(tau, nodes.v)
+    links, armature, joint = moving.links, armature_of(sys, nodes), gather(tau, nodes.v)
     like = p.ang.x
     wide = lambda x: x if isinstance(x, int) else jnp.broadcast_to(x, x.shape[:-1] + like.shape[-1:])  # noqa: E731
-    own = lambda tree, index: kin.take(jax.tree.map(wide, tree), index)  # noqa: E731
+    own = lambda tree, index: gather(jax.tree.map(wide, tree), index)  # noqa: E731
 
     def part(index, live):
         R, r, S, arm, t = own((links.R, links.p, links.S, armature, joint), index)
@@ -81,7 +81,7 @@ def links_problem(sys: System, plan: Plan, moving: Moving, I: Inertia, I0: Inert
         (IA, pA), (G, ud) = inward(plan.rest, articulate, xs, zero)
         place = np.full(plan.support.size + nodes.nroots, len(plan.attachments))
         place[plan.attachments] = np.arange(len(plan.attachments))
-        put = lambda x: rows(jnp.concatenate([x, jnp.zeros_like(x[:1])]), place)  # noqa: E731
+        put = lambda x: gather(jnp.concatenate([x, jnp.zeros_like(x[:1])]), place)  # noqa: E731
         H, pull = H + jax.tree.map(put, IA), pull + jax.tree.map(put, pA)
         rest = Rest(R, r, S, G, ud)
     R, r, S, arm, t = part(plan.slots, plan.support.live) if plan.support.size else (None,) * 5
@@ -95,11 +95,11 @@ def _solid(tree, count: int, like):
 
 def rest_accelerations(plan: Plan, rest: Rest, dA: Motion):
     """Outward over the unsupported links, from where they hang: their joint accelerations (NU, B)."""
-    start = kin.take(dA, plan.attachments)
+    start = gather(dA, plan.attachments)
     return joint_accelerations(plan.rest, rest[:3], (rest.G, rest.ud), start, start.ang.x)
 
 
-def gather(sys: System, plan: Plan, a, a_rest, dA: Motion):
+def joint_accelerations_of(sys: System, plan: Plan, a, a_rest, dA: Motion):
     """Joint accelerations (nv, B) from supporting links, unsupported ones and roots."""
     nodes = nodes_of(sys.topology)
     where = np.full(nodes.size, -1)
@@ -110,6 +110,6 @@ def gather(sys: System, plan: Plan, a, a_rest, dA: Motion):
         where[plan.rest_slots[plan.rest.live]] = plan.support.size + np.flatnonzero(plan.rest.live)
     at_nodes = None
     if parts:
-        at_nodes = rows(jnp.concatenate(parts), np.maximum(where, 0))
-    A0 = kin.take(dA, slice(plan.support.size, None))
+        at_nodes = gather(jnp.concatenate(parts), np.maximum(where, 0))
+    A0 = gather(dA, slice(plan.support.size, None))
     return kin.gather_dofs(sys, at_nodes, [*A0.ang, *A0.lin])

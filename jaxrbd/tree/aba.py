@@ -13,16 +13,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.engine.gather import gather
+from jaxrbd.engine.scan import inward, outward
+from jaxrbd.engine.schedule import Schedule
 from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree import rnea_derivatives
 from jaxrbd.tree.arguments import arguments, external, require_mass
-from jaxrbd.tree.batching import Base, kernel
 from jaxrbd.tree.dense import forward_dynamics_dense
 from jaxrbd.tree.joints import Links, link_transforms
-from jaxrbd.tree.nodes import Schedule, nodes_of
+from jaxrbd.tree.kernels import kernel
+from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.rnea import _inverse_dynamics
-from jaxrbd.tree.scan import inward, outward
 from jaxrbd.tree.spatial import (
     ZERO3,
     ArticulatedInertia,
@@ -32,7 +33,6 @@ from jaxrbd.tree.spatial import (
     Sym3,
     Vec3,
 )
-from jaxrbd.tree.sweep import rows
 
 NO_BIAS = Motion(ZERO3, ZERO3)
 
@@ -108,7 +108,7 @@ def articulated_motion(sys: System, q, v, tau, f_ext):
     """
     nodes = nodes_of(sys.topology)
     links = link_transforms(sys, q, v)
-    qd, R0 = rows(v, nodes.v), kin.root_states(sys, q).R
+    qd, R0 = gather(v, nodes.v), kin.root_states(sys, q).R
 
     # pass 1, outward: velocities
     def velocity(V, x):
@@ -138,7 +138,7 @@ def articulated_motion(sys: System, q, v, tau, f_ext):
         return (Ia.rotate(R).from_(r), pa.rotate(R).from_(r)), (G, u * Dinv, Dinv)
 
     zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), q)
-    xs = (I, pA, links._replace(bias=None, A=None), c, rows(tau, nodes.v), armature_of(sys, nodes))
+    xs = (I, pA, links._replace(bias=None, A=None), c, gather(tau, nodes.v), armature_of(sys, nodes))
     (IA0, p0), out = inward(nodes, articulate, xs, zero)
     G, ud, Dinv = out if nodes.size else (None, None, None)
     factor = Factor(links, G, Dinv, IA0 + I0.articulated())
@@ -188,7 +188,7 @@ def articulated_solve(sys: System, q, b):
         return (Ia.rotate(R).from_(r), (p + G * u).rotate(R).from_(r)), (G, u * Dinv)
 
     zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), b)
-    xs = (I.rotate(links.A.T), *links[:3], armature_of(sys, nodes), rows(b, nodes.v))
+    xs = (I.rotate(links.A.T), *links[:3], armature_of(sys, nodes), gather(b, nodes.v))
     (IA0, p0), Gu = inward(nodes, articulate, xs, zero)
     A0 = solve_roots(root_armature(sys), IA0 + I0.articulated(), kin.root_rows(sys, b, Force) - p0)
     a = joint_accelerations(nodes, links[:3], Gu, A0, b)
@@ -221,7 +221,7 @@ def factor_solve(sys: System, factor: Factor, b):
         u = b - S.dot(acc)
         return (acc + G * u).rotate(R).from_(r), u
 
-    xs = (*factor.links[:3], factor.G, rows(b, nodes.v))
+    xs = (*factor.links[:3], factor.G, gather(b, nodes.v))
     p0, u = inward(nodes, push, xs, kin.zeros(Force(ZERO3, ZERO3), b))
     A0 = solve_roots(root_armature(sys), factor.root, kin.root_rows(sys, b, Force) - p0)
     Gu = (factor.G, u * factor.Dinv) if nodes.size else None
@@ -229,55 +229,44 @@ def factor_solve(sys: System, factor: Factor, b):
     return kin.gather_dofs(sys, a, [*A0.ang, *A0.lin])
 
 
-def _forward_tangent(program, leaves, out, tangents):
+def _forward_tangent(args, results, tangents):
     """da = M^-1 (dtau - dID), where dID is the tangent of inverse dynamics at the acceleration found.
 
     M(q) a + b = tau holds along any path, so the sweeps above are never differentiated.
     """
-    sys, q, *_ = jax.tree.unflatten(program.treedef, leaves)
-    rhs = _lacking_force(program, leaves, out, tangents)
+    sys, q, *_ = args
+    rhs = _lacking_force(args, results[0], tangents)
     batch = jnp.broadcast_shapes(rhs.shape[-1:], q.shape[-1:])
     return [articulated_solve(sys, _widen(q, batch), _widen(rhs, batch))]
 
 
-def _forward_pair(program, leaves, tangents):
+def _forward_pair(args, tangents):
     """The acceleration, and its tangent by the same factor: the articulated inertias are found once."""
-    batch = jnp.broadcast_shapes(*(x.shape[-1:] for x in leaves))
-    sys, *states = jax.tree.unflatten(program.treedef, leaves)
+    sys, *states = args
+    batch = jnp.broadcast_shapes(*(x.shape[-1:] for x in jax.tree.leaves(args)))
     a, factor = articulated_motion(sys, *jax.tree.map(lambda x: _widen(x, batch), states))
-    rhs = _lacking_force(program, leaves, [a], tangents)
+    rhs = _lacking_force(args, a, tangents)
     return [a], [factor_solve(sys, factor, _widen(rhs, batch))]
 
 
-def _lacking_force(program, leaves, out, tangents):
-    """dtau - dID: what the moved state lacks in joint forces to keep its acceleration."""
-    _, _, inverse, at, where = _as_inverse_dynamics(program, leaves, out)
-    tau_dot = tangents[where]
-    others = tangents[:where] + [None] + tangents[where + 1 :]
-    rhs = jnp.zeros_like(out[0]) if tau_dot is None else tau_dot
-    if any(t is not None for t in others):
-        rhs = rhs - rnea_derivatives.tangent(inverse, at, None, others)[0]
+def _lacking_force(args, a, tangents):
+    """dtau - dID: what the moved state lacks in joint forces to keep its acceleration a."""
+    (sys, q, v, _, f_ext), (dsys, dq, dv, dtau, df_ext) = args, tangents
+    rhs = jnp.zeros_like(a) if dtau is None else dtau
+    moved = (dsys, dq, dv, None, df_ext)
+    if jax.tree.leaves(moved):
+        rhs = rhs - _inverse_dynamics.tangent((sys, q, v, a, f_ext), [], moved)[0]
     return rhs
 
 
-def _forward_adjoint(program, leaves, out, active, cotangents):
+def _forward_adjoint(args, results, wanted, cotangents):
     """lam = M^-1 times the cotangent of a is tau's cotangent; the others are the adjoint of ID at -lam."""
-    sys, q, inverse, at, where = _as_inverse_dynamics(program, leaves, out)
-    (ct,) = cotangents
-    batch = jnp.broadcast_shapes(ct.shape[-1:], *(x.shape[-1:] for x in leaves))
+    (sys, q, v, tau, f_ext), (a,), (ct,) = args, results, cotangents
+    batch = jnp.broadcast_shapes(ct.shape[-1:], *(x.shape[-1:] for x in jax.tree.leaves(args)))
     lam = articulated_solve(sys, _widen(q, batch), _widen(ct, batch))
-    others = active[:where] + (False,) + active[where + 1 :]
-    rest = iter(rnea_derivatives.adjoint(inverse, at, None, others, [-lam]) if any(others) else [])
-    tau = lam if leaves[where].shape[-1:] == batch else jnp.sum(lam, -1, keepdims=True)
-    return [tau if i == where else next(rest) for i, a in enumerate(active) if a]
-
-
-def _as_inverse_dynamics(program, leaves, out):
-    """System, q, the program of inverse dynamics, its leaves at the acceleration `out`, and where tau is."""
-    sys, q, *_ = jax.tree.unflatten(program.treedef, leaves)
-    where = len(jax.tree.leaves(sys)) + 2
-    at = leaves[:where] + [out[0]] + leaves[where + 1 :]
-    return sys, q, Base(_inverse_dynamics, program.treedef), at, where
+    others = wanted[:3] + (False,) + wanted[4:]
+    found = _inverse_dynamics.adjoint((sys, q, v, a, f_ext), [], others, [-lam])
+    return *found[:3], lam if tau.shape[-1:] == batch else jnp.sum(lam, -1, keepdims=True), *found[4:]
 
 
 def _widen(x, batch):
@@ -313,7 +302,7 @@ def zero_articulated() -> ArticulatedInertia:
 
 def armature_of(sys: System, nodes):
     dead = jnp.asarray(~nodes.live, sys.dtype)[:, None]
-    armature = rows(sys.armature, nodes.v)
+    armature = gather(sys.armature, nodes.v)
     return armature if nodes.live.all() else armature + dead
 
 
@@ -328,7 +317,7 @@ def solve_roots(armature, IA: ArticulatedInertia, f: Force) -> Motion:
     zero = jax.tree.map(lambda x: jnp.zeros_like(x[:1]), f)
     if f.ang.x.shape[0] == 1:
         return Motion(zero.ang, zero.lin)
-    IA, f, armature = kin.take((IA, f, armature), slice(1, None))
+    IA, f, armature = gather((IA, f, armature), slice(1, None))
     M = symmetric_matrix(IA)
     for k in range(6):
         M[k][k] = M[k][k] + armature[:, k]
