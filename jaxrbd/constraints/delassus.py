@@ -151,9 +151,9 @@ def efpa(task: Task):
     plan, meeting = plan_of(t, entries), meeting_of(t, entries, every=True)
     prob, x = articulated_problem(task, plan)
     K = prop.half_rows(t, plan, table_of(t, entries), meeting, prob, x)
-    G, Dinv, root = prop.link_inertias(plan, prob)
-    omega = prop.link_inverses(plan, prob, G, Dinv, prop.root_inverses(prob, root))
-    return prop.assemble(task.con.rows, meeting, omega, prop.link_wrenches(meeting, prob, G, K))
+    pivot, root = prop.link_inertias(plan, prob)
+    omega = prop.link_inverses(plan, prob, pivot, prop.root_inverses(prob, root))
+    return prop.assemble(task.con.rows, meeting, omega, prop.link_wrenches(meeting, prob, pivot, K))
 
 
 def pvr(task: Task, augment: bool = False):

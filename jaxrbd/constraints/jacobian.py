@@ -91,7 +91,7 @@ def jacobian(sys: System, con: Constraints, moving: Moving, x: Rows):
     table = table_of(t, con.entries)
     N = nodes.size
     R, p = gather((moving.R, moving.p), slice(0, N))
-    S, origin = columns_by_dof(sys, moving.links.S.rotate(R), p, moving.roots)
+    S, origin = columns_by_dof(sys, moving.links.node.S.rotate(R), p, moving.roots)
     J = jnp.zeros((table.m, t.nv) + x.u.shape[-1:], x.u.dtype)
     for mask, K, slots in zip(support(t, con.entries), (x.KA, x.KB), (table.slot_a, table.slot_b)):
         if not mask.any():

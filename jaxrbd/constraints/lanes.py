@@ -15,7 +15,7 @@ import numpy as np
 from jaxrbd.constraints.plan import Plan
 from jaxrbd.constraints.rows import sum_by_row, summed_wrenches
 from jaxrbd.engine.gather import gather
-from jaxrbd.tree.spatial import ArticulatedInertia, Force, Mat3, Motion, Vec3
+from jaxrbd.tree.spatial import ArticulatedInertia, Force, Motion, Vec3
 
 
 class Acting(NamedTuple):
@@ -146,7 +146,3 @@ def pairs(A: Motion, K: Force):
     """A_i · K_j for every two lanes: (n, lanes, lanes, B)."""
     left = jax.tree.map(lambda x: x[:, :, None], A)
     return left.dot(jax.tree.map(lambda x: x[:, None], K))
-
-
-def move(K: Force, R: Mat3, r: Vec3) -> Force:
-    return K.rotate(wide(R)).from_(wide(r))

@@ -265,8 +265,8 @@ def unbalanced(task: Task, a, lam, load=None):
     nodes = nodes_of(sys.topology)
 
     def move(A, x):
-        R, r, S, qdd = x
-        return A.at(r).rotate(R.T) + S * qdd
+        node, qdd = x
+        return node.arrive(A) + node.expand(qdd)
 
     p, p0, joints = forces_of_rows(sys, task.con, task.x, -lam)
     if load is not None:
@@ -276,7 +276,7 @@ def unbalanced(task: Task, a, lam, load=None):
     tau = task.tau if joints is None else task.tau - joints
     if a is not None:
         A0 = kin.root_rows(sys, a)
-        A = outward(nodes, move, (links.R, links.p, links.S, gather(a, nodes.v)), A0)
+        A = outward(nodes, move, (links.node, gather(a, nodes.v)), A0)
         I, I0 = link_inertias(sys, links)
         p, p0, tau = I @ A + p, I0 @ A0 + p0, tau - sys.armature * a
     if task.p is not None:

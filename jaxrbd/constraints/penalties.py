@@ -20,7 +20,7 @@ from jaxrbd.constraints.supporting import Problem
 from jaxrbd.engine.gather import gather
 from jaxrbd.engine.scan import inward
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import eliminate, factor_ldl, symmetric_matrix, zero_articulated
+from jaxrbd.tree.aba import factor_ldl, symmetric_matrix, zero_articulated
 from jaxrbd.tree.spatial import Force
 
 KAPPA = {"float64": 1e7, "float32": 3e4}
@@ -87,12 +87,12 @@ def _joint_mobility(plan: Plan, prob: Problem):
     NS = plan.support.size
 
     def articulate(IA, x):
-        H, R, r, S, armature = x
-        Ia, _, Dinv = eliminate(IA + H, S, armature)
-        return Ia.rotate(R).from_(r), Dinv
+        node, H = x
+        Ia, pivot = node.eliminate(IA + H)
+        return node.hand_on(Ia), pivot.Dinv
 
     zero = kin.zeros(zero_articulated(), prob.p.ang.x)
-    xs = (gather(prob.H, slice(0, NS)), prob.R, prob.r, prob.S, prob.armature)
+    xs = (prob.node, gather(prob.H, slice(0, NS)))
     IA0, Dinv = inward(plan.support, articulate, xs, zero)
     IA0 = IA0 + gather(prob.H, slice(NS, None))
     six = jnp.stack([IA0.A.xx, IA0.A.yy, IA0.A.zz, IA0.C.xx, IA0.C.yy, IA0.C.zz], 1) + prob.armature0

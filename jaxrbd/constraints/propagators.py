@@ -27,7 +27,8 @@ from jaxrbd.engine.gather import gather, gather_sum
 from jaxrbd.engine.scan import inward, outward
 from jaxrbd.model.system import Topology
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import eliminate, solve_roots, zero_articulated
+from jaxrbd.tree.aba import solve_roots, zero_articulated
+from jaxrbd.tree.node import Pivot
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Mat3, Motion, Sym3, Vec3
 
@@ -44,8 +45,8 @@ def half_rows(t: Topology, plan: Plan, table, meeting: Meeting, prob: Problem, x
         T = x.kappa[:, None] * jnp.asarray(np.eye(6)[column][:, :, None], x.kappa.dtype)
         K = jnp.concatenate([K, T])
         if on_joint.any():
-            R, r = gather((prob.R, prob.r), np.where(on_joint, plan.dof_position, 0))
-            K = jnp.concatenate([K, -_stack(_unstack(T).rotate(R).from_(r))])
+            node = gather(prob.node, np.where(on_joint, plan.dof_position, 0))
+            K = jnp.concatenate([K, -_stack(node.hand_on(_unstack(T)))])
         else:
             K = jnp.concatenate([K, jnp.zeros_like(T)])
     return sum_by_row(gather(K, meeting.source), meeting.owner, len(meeting.row))
@@ -83,21 +84,23 @@ def branch_propagators(plan: Plan, meeting: Meeting, prob: Problem, K) -> Carrie
 
     def articulate(acc, xs):
         IA, P, omega = acc
-        H, station, start, R, r, S, armature = xs
-        Ia, G, Dinv = eliminate(IA + H, S, armature)
+        node, H, station, start = xs
+        Ia, pivot = node.eliminate(IA + H)
         here = station[:, None] > 0
         P = jax.tree.map(lambda p, e: jnp.where(here, e, p), P, start)
-        s = wide(S).dot(P)
-        omega = jnp.where(here, 0, omega) + gather(s, index[0], 1) * gather(s * Dinv[:, None], index[1], 1)
-        P = (P - wide(G) * s).rotate(wide(R)).from_(wide(r))
-        return (Ia.rotate(R).from_(r), P, omega), (P, omega)
+        s = node.lanes.project(P)
+        scaled = s * pivot.Dinv[:, None]
+        omega = jnp.where(here, 0, omega) + gather(s, index[0], 1) * gather(scaled, index[1], 1)
+        P = node.lanes.hand_on(P - wide(pivot.UD) * s)
+        return (node.hand_on(Ia), P, omega), (P, omega)
 
     zero_P = jax.tree.map(lambda _: jnp.zeros((lanes,) + like.shape[-1:], like.dtype), Force(ZERO3, ZERO3))
     zero_omega = jnp.zeros((index.shape[1],) + like.shape[-1:], like.dtype)
     zero = (kin.zeros(zero_articulated(), like), zero_P, zero_omega)
     station = jnp.asarray(meeting.is_station | ~plan.support.live, like.dtype)[:, None]
     H = gather(prob.H, slice(0, NS))
-    xs = (H, station, Force(*(Vec3(*(start[:, :, k + i] for i in range(3))) for k in (0, 3))), *prob[:4])
+    start_K = Force(*(Vec3(*(start[:, :, k + i] for i in range(3))) for k in (0, 3)))
+    xs = (prob.node, H, station, start_K)
     (IA0, _, _), out = inward(plan.support, articulate, xs, zero)
     root = IA0 + gather(prob.H, slice(NS, None))
     if not NS:
@@ -153,49 +156,49 @@ def branch_wrenches(meeting: Meeting, carried: Carried, P, K):
 
 
 def link_inertias(plan: Plan, prob: Problem):
-    """G and 1/D of every supporting link and the inertias of the roots: one inward pass."""
+    """Pivots of every supporting link and the inertias of the roots: one inward pass."""
     NS = plan.support.size
 
     def articulate(acc, xs):
-        H, R, r, S, armature = xs
-        Ia, G, Dinv = eliminate(acc + H, S, armature)
-        return Ia.rotate(R).from_(r), (G, Dinv)
+        node, H = xs
+        Ia, pivot = node.eliminate(acc + H)
+        return node.hand_on(Ia), pivot
 
-    xs = (gather(prob.H, slice(0, NS)), *prob[:4])
-    IA0, out = inward(plan.support, articulate, xs, kin.zeros(zero_articulated(), prob.p.ang.x))
-    G, Dinv = out if NS else (None, None)
-    return G, Dinv, IA0 + gather(prob.H, slice(NS, None))
+    xs = (prob.node, gather(prob.H, slice(0, NS)))
+    IA0, pivot = inward(plan.support, articulate, xs, kin.zeros(zero_articulated(), prob.p.ang.x))
+    return pivot, IA0 + gather(prob.H, slice(NS, None))
 
 
-def link_inverses(plan: Plan, prob: Problem, G, Dinv, omega0):
+def link_inverses(plan: Plan, prob: Problem, pivot: Pivot, omega0):
     """Omega of every supporting link and root, (P, 21, B): one outward pass.
 
-    Omega = (1 - S Gᵀ) Xᵀ Omega_parent X (1 - G Sᵀ) + S Sᵀ / D. With linear before angular it moves from
+    Omega = (1 - S Uᵀ/D) Xᵀ Omega_parent X (1 - U/D Sᵀ) + S Sᵀ / D. With linear before angular it moves from
     origin to origin like an inertia.
     """
     if not plan.support.size:
         return omega0
 
     def step(above: ArticulatedInertia, xs):
-        R, r, S, G, Dinv = xs
-        omega = above.from_(-r).rotate(R.T)
-        G, S = Force(G.lin, G.ang), Motion(S.lin, S.ang)
-        w = omega @ Motion(G.ang, G.lin)
-        half = Motion(w.ang, w.lin) - S * (0.5 * (Dinv + Motion(G.ang, G.lin).dot(w)))
+        node, (UD, Dinv) = xs
+        omega = node.take_back(above)
+        UD, S = Motion(UD.lin, UD.ang), Motion(node.S.lin, node.S.ang)
+        w = omega @ UD
+        half = Motion(w.ang, w.lin) - S * (0.5 * (Dinv + UD.dot(w)))
         return _minus_both(omega, S, half)
 
-    xs = (*prob[:3], G, Dinv)
-    return jnp.concatenate([_packed(outward(plan.support, step, xs, _swapped(omega0))), omega0])
+    inner = outward(plan.support, step, (prob.node, pivot), _swapped(omega0))
+    return jnp.concatenate([_packed(inner), omega0])
 
 
-def link_wrenches(meeting: Meeting, prob: Problem, G: Force, K):
+def link_wrenches(meeting: Meeting, prob: Problem, pivot: Pivot, K):
     """Half rows on the links that they pass, ((T + 1) h, 6, B), joint after joint."""
 
     def step(K, x):
         link, going = x
-        R, r, S, at = jax.tree.map(lambda y: y if isinstance(y, int) else y[link], (*prob[:3], G))
+        pick = lambda y: y if isinstance(y, int) else y[link]  # noqa: E731
+        node, UD = jax.tree.map(pick, (prob.node, pivot.UD))
         old = _unstack(K)
-        new = _stack((old - at * S.dot(old)).rotate(R).from_(r))
+        new = _stack(node.hand_on(old - UD * node.project(old)))
         K = jnp.where(going[:, None, None], new, K)
         return K, K
 

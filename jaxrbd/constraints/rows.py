@@ -119,13 +119,11 @@ def motion(sys: System, q, v, a=None) -> Moving:
 
     def move(parent, x):
         R, p, V, A = parent
-        (R_loc, r, S, bias, _), qd, qdd = x
-        V = V.at(r).rotate(R_loc.T) + S * qd
-        A = A.at(r).rotate(R_loc.T) + V.cross(S * qd) + S * qdd
-        return R @ R_loc, p + R @ r, V, A if bias is None else A + bias
+        node, bias, qd, qdd = x
+        return R @ node.R, p + R @ node.r, *node.move(V, A, qd, qdd, bias)
 
     start = kin.broadcast((roots.R, jax.tree.map(jnp.zeros_like, roots.p), V0, A0), q)
-    xs = (links._replace(A=None), gather(v, nodes.v), gather(a, nodes.v))
+    xs = (links.node, links.bias, gather(v, nodes.v), gather(a, nodes.v))
     R, p, V, A = kin.join(outward(nodes, move, xs, start), start)
     return Moving(links, roots, R, p, V, A)
 

@@ -20,6 +20,7 @@ from jaxrbd.tree.aba import solve_ldl
 from jaxrbd.tree.joints import column, joint_transforms
 from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.manifold import exchange
+from jaxrbd.tree.node import Node
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import Inertia, Motion, Sym3, Vec3, rotation_from_quaternion, vec3
 
@@ -92,12 +93,12 @@ def _wrenches(sys: System, q, v, a):
         j, qdd, qd = x
         r = R @ j.p
         R = R @ j.R
-        S = column(j, R)
-        A = A.at(r) + S * qdd
-        if V is not None:
-            V = V.at(r) + S * qd
-            A = A + V.cross(S * qd)
-        return R, p + r, A if j.bias is None else A + j.bias.rotate(R), V
+        node = Node(None, r, column(j, R))
+        bias = None if j.bias is None else j.bias.rotate(R)
+        if V is None:
+            return R, p + r, node.arrive(A) + node.expand(qdd), None
+        V, A = node.move(V, A, qd, qdd, bias)
+        return R, p + r, A, V
 
     start = kin.broadcast((roots.R, jax.tree.map(jnp.zeros_like, roots.p), A0, roots.V), q)
     speeds = None if v is None else gather(v, nodes.v)

@@ -31,11 +31,12 @@ from jaxrbd.engine.gather import gather
 from jaxrbd.engine.scan import accumulate, outward
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import Factor, articulated_motion, eliminate
+from jaxrbd.tree.aba import Factor, articulated_motion
 from jaxrbd.tree.arguments import arguments, external, require_mass
 from jaxrbd.tree.crba import columns_by_dof, relations
 from jaxrbd.tree.joints import column, joint_transforms
 from jaxrbd.tree.kernels import kernel
+from jaxrbd.tree.node import Node
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import ZERO3, Force, Inertia, Mat3, Motion, Vec3, outer, skew
 
@@ -108,12 +109,13 @@ def _factor_by_dof(sys: System, factor: Factor, R: Mat3, p: Vec3):
     at_roots: list = [None] * 6
     for k in reversed(range(6)):
         e = [int(i == k) for i in range(6)]
-        IA, G, Dinv = eliminate(IA, Motion(Vec3(*e[:3]), Vec3(*e[3:])), armature[k] + world)
+        column_k = Motion(Vec3(*e[:3]), Vec3(*e[3:]))
+        IA, (G, Dinv) = Node(None, None, column_k, armature[k] + world).eliminate(IA)
         at_roots[k] = G.rotate(gather(R, slice(N, None))), Dinv
     at_nodes = at_roots[0]
     if N:
         R, p = gather((R, p), slice(0, N))
-        at_nodes = factor.G.rotate(R @ factor.links.A).from_(p), factor.Dinv
+        at_nodes = factor.pivot.UD.rotate(R @ factor.links.A).from_(p), factor.pivot.Dinv
     return jax.tree.map(lambda x, *six: kin.gather_dofs(sys, x, six), at_nodes, *at_roots)
 
 
@@ -171,10 +173,8 @@ def _motions(sys: System, q, v, a):
         R = R @ j.R
         back = Vec3(*(-c for c in p))
         S = column(j, R).at(back)
-        Sq = S * qd
-        V = V + Sq
-        A = A + S * qdd + V.cross(Sq)
-        return R, p, V, A if j.bias is None else A + j.bias.rotate(R).at(back), S
+        bias = None if j.bias is None else j.bias.rotate(R).at(back)
+        return R, p, *Node(None, None, S).move(V, A, qd, qdd, bias), S
 
     zero3 = jax.tree.map(jnp.zeros_like, roots.p)
     start = kin.broadcast((roots.R, zero3, roots.V, A0, Motion(zero3, zero3)), q)

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxrbd.engine.gather import gather, put
 from jaxrbd.model.system import System
+from jaxrbd.tree.node import Node
 from jaxrbd.tree.nodes import Nodes, nodes_of
 from jaxrbd.tree.spatial import ZERO3, Mat3, Motion, Vec3, rotation_from_quaternion, skew, vec3
 
@@ -64,12 +65,10 @@ def joint_transforms(sys: System, q, v=None) -> Joints:
 
 
 class Links(NamedTuple):
-    """Every node in its own frame, whose z axis is the joint's: pose in the parent node, column, bias."""
+    """Every node in its own frame, whose z axis is the joint's."""
 
-    R: Mat3
-    p: Vec3
-    S: Motion
-    bias: object  # Motion or None, as in Joints
+    node: Node
+    bias: Motion | None  # as in Joints
     A: Mat3  # node frame in the frame of the joint (of the body, for the last node of a run)
 
 
@@ -109,7 +108,7 @@ def link_transforms(sys: System, q, v=None) -> Links:
     bias = None
     if v is not None and len(nodes.quaternion_first):
         bias = _run_bias(nodes, v).rotate(A.T)
-    return Links(R, p, Motion(Vec3(0, 0, turn), Vec3(0, 0, slide)), bias, A)
+    return Links(Node(R, p, Motion(Vec3(0, 0, turn), Vec3(0, 0, slide))), bias, A)
 
 
 def _frame_about(z: Vec3) -> Mat3:

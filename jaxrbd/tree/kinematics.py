@@ -17,6 +17,7 @@ from jaxrbd.engine.gather import gather
 from jaxrbd.engine.scan import outward
 from jaxrbd.model.system import System
 from jaxrbd.tree.joints import Joints, Links, column, joint_transforms
+from jaxrbd.tree.node import Node
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import (
     ZERO3,
@@ -146,7 +147,7 @@ def external_forces(sys: System, f_ext, R_all: Mat3):
 def forces_in_links(sys: System, q, f_ext, links: Links):
     """World-aligned wrenches f_ext in node and root axes: the only use of world orientations in dynamics."""
     nodes, roots = nodes_of(sys.topology), root_states(sys, q)
-    R = outward(nodes, lambda R, R_loc: R @ R_loc, links.R, broadcast(roots.R, q))
+    R = outward(nodes, lambda R, R_loc: R @ R_loc, links.node.R, broadcast(roots.R, q))
     bodies = join(R @ links.A.T, broadcast(roots.R, q))  # rows of last nodes are body axes
     f, f0 = external_forces(sys, f_ext, bodies)
     return f.rotate(R.T), f0.rotate(roots.R.T)
@@ -164,10 +165,9 @@ def motion_pass(sys: System, q, v, a, gravity):
         j, qd, qdd = x
         r = R @ j.p
         R = R @ j.R
-        S = column(j, R)
-        V = V.at(r) + S * qd
-        A = A.at(r) + S * qdd + V.cross(S * qd)
-        return R, V, A if j.bias is None else A + j.bias.rotate(R), r
+        bias = None if j.bias is None else j.bias.rotate(R)
+        V, A = Node(None, r, column(j, R)).move(V, A, qd, qdd, bias)
+        return R, V, A, r
 
     start = (roots.R, roots.V, A0, jax.tree.map(jnp.zeros_like, roots.p))
     R, V, A, r = outward(nodes, move, (joints, gather(v, nodes.v), gather(a, nodes.v)), broadcast(start, q))

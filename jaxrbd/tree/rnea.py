@@ -51,13 +51,10 @@ def _inverse_dynamics(sys: System, q, v, a, f_ext):
     V0, A0 = kin.root_rows(sys, v), rnea_derivatives.base_acceleration(sys, q, a)
 
     def move(parent, x):
-        V, A = parent
-        (R, r, S, bias, _), qd, qdd = x
-        V = V.at(r).rotate(R.T) + S * qd
-        A = A.at(r).rotate(R.T) + S * qdd + V.cross(S * qd)
-        return V, A if bias is None else A + bias
+        node, bias, qd, qdd = x
+        return node.move(*parent, qd, qdd, bias)
 
-    xs = (links._replace(A=None), gather(v, nodes.v), gather(a, nodes.v))
+    xs = (links.node, links.bias, gather(v, nodes.v), gather(a, nodes.v))
     V, A = outward(nodes, move, xs, kin.broadcast((V0, A0), q))
 
     # Newton-Euler, every body at once
@@ -76,13 +73,13 @@ def joint_loads(sys: System, links: Links, f: Force, f0: Force, like):
     nodes = nodes_of(sys.topology)
 
     def push(acc, x):
-        f, R, r = x
+        node, f = x
         f = acc + f
-        return f.rotate(R).from_(r), f
+        return node.hand_on(f), f
 
-    from_children, F = inward(nodes, push, (f, links.R, links.p), kin.zeros(Force(ZERO3, ZERO3), like))
+    from_children, F = inward(nodes, push, (links.node, f), kin.zeros(Force(ZERO3, ZERO3), like))
     f0 = f0 + from_children
-    return kin.gather_dofs(sys, links.S.dot(F) if nodes.size else None, [*f0.ang, *f0.lin])
+    return kin.gather_dofs(sys, links.node.project(F) if nodes.size else None, [*f0.ang, *f0.lin])
 
 
 def _tangent(args, results, tangents):

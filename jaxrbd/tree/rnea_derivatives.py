@@ -73,22 +73,21 @@ def _tangent(sys: System, states, moved):
     links = link_transforms(sys, q, v)
     V0, dV0 = kin.root_rows(sys, v), kin.root_rows(sys, dv)
     A0, dA0 = jax.jvp(lambda q, a: base_acceleration(sys, q, a), (q, a), (dq, da))
-    R, p, S = links[:3]
     turn = gather(dq, nodes.q) * jnp.asarray(nodes.live[:, None], q.dtype)
 
     def move(parent, x):
         V, A, dV, dA = parent
-        R, r, S, qd, qdd, dq, dqd, dqdd = x
-        Sq = S * qd
-        V, A = V.at(r).rotate(R.T) + Sq, A.at(r).rotate(R.T)
-        dV = dV.at(r).rotate(R.T) + V.cross(S) * dq + S * dqd
-        dA = dA.at(r).rotate(R.T) + A.cross(S) * dq + S * dqdd + dV.cross(Sq) + V.cross(S) * dqd
+        node, qd, qdd, dq, dqd, dqdd = x
+        S, Sq = node.S, node.expand(qd)
+        V, A = node.arrive(V) + Sq, node.arrive(A)
+        dV = node.arrive(dV) + V.cross(S) * dq + S * dqd
+        dA = node.arrive(dA) + A.cross(S) * dq + S * dqdd + dV.cross(Sq) + V.cross(S) * dqd
         return V, A + S * qdd + V.cross(Sq), dV, dA
 
     per_node = [gather(x, nodes.v) for x in (v, a)]
     per_node += [turn] + [gather(x, nodes.v) for x in (dv, da)]
     start = kin.broadcast((V0, A0, dV0, dA0), q)
-    V, A, dV, dA = outward(nodes, move, (R, p, S, *per_node), start)
+    V, A, dV, dA = outward(nodes, move, (links.node, *per_node), start)
 
     I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
     I = I.rotate(links.A.T)
@@ -103,15 +102,15 @@ def _tangent(sys: System, states, moved):
         F, dF, dF0 = F - f, dF - df, dF0 - df0
 
     def push(acc, x):
-        F, dF, R, r, S, dq = x
+        F, dF, node, dq = x
         F, dF = acc[0] + F, acc[1] + dF
-        turned = dF + S.cross_force(F) * dq
-        return (F.rotate(R).from_(r), turned.rotate(R).from_(r)), dF
+        turned = dF + node.S.cross_force(F) * dq
+        return (node.hand_on(F), node.hand_on(turned)), dF
 
     zero = kin.zeros((Force(ZERO3, ZERO3), Force(ZERO3, ZERO3)), q)
-    (_, from_children), dF = inward(nodes, push, (F, dF, R, p, S, turn), zero)
+    (_, from_children), dF = inward(nodes, push, (F, dF, links.node, turn), zero)
     dF0 = dF0 + from_children
-    dtau = S.dot(dF) if nodes.size else None
+    dtau = links.node.project(dF) if nodes.size else None
     return kin.gather_dofs(sys, dtau, [*dF0.ang, *dF0.lin]) + sys.armature * da
 
 
@@ -121,17 +120,16 @@ def _adjoint(sys: System, states, lam):
     links = link_transforms(sys, q, v)
     V0, W0 = kin.root_rows(sys, v), kin.root_rows(sys, lam)
     A0, pull_root = jax.vjp(lambda q, a: base_acceleration(sys, q, a), q, a)
-    R, p, S = links[:3]
 
     def move(parent, x):
         V, A, W, _ = parent
-        R, r, S, qd, qdd, lam = x
-        Sq = S * qd
-        V, B, W = V.at(r).rotate(R.T) + Sq, A.at(r).rotate(R.T), W.at(r).rotate(R.T) + S * lam
-        return V, B + S * qdd + V.cross(Sq), W, B
+        node, qd, qdd, lam = x
+        Sq = node.expand(qd)
+        V, B, W = node.arrive(V) + Sq, node.arrive(A), node.arrive(W) + node.expand(lam)
+        return V, B + node.expand(qdd) + V.cross(Sq), W, B
 
     start = kin.broadcast((V0, A0, W0, A0), q)
-    xs = (R, p, S, *(gather(x, nodes.v) for x in (v, a, lam)))
+    xs = (links.node, *(gather(x, nodes.v) for x in (v, a, lam)))
     V, A, W, B = outward(nodes, move, xs, start)
 
     I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
@@ -147,16 +145,16 @@ def _adjoint(sys: System, states, lam):
         F = F - f
 
     def push(acc, x):
-        F, P, Q, R, r, S, qd, V, B, W = x
+        F, P, Q, node, qd, V, B, W = x
+        S = node.S
         F, P = acc[0] + F, acc[1] + P
-        Q = acc[2] + Q + (S * qd).cross_force(P)
+        Q = acc[2] + Q + node.expand(qd).cross_force(P)
         VS = V.cross(S)
         dq = W.cross(S).dot(F) + VS.dot(Q) + B.cross(S).dot(P)
-        carry = lambda f: f.rotate(R).from_(r)  # noqa: E731
-        return (carry(F), carry(P), carry(Q)), (dq, S.dot(Q) + VS.dot(P), S.dot(P))
+        return (node.hand_on(F), node.hand_on(P), node.hand_on(Q)), (dq, S.dot(Q) + VS.dot(P), S.dot(P))
 
     zero = kin.zeros((Force(ZERO3, ZERO3),) * 3, q)
-    xs = (F, P, Q, R, p, S, gather(v, nodes.v), V, B, W)
+    xs = (F, P, Q, links.node, gather(v, nodes.v), V, B, W)
     (_, P_below, Q_below), out = inward(nodes, push, xs, zero)
     P0, Q0 = P0 + P_below, Q0 + Q_below
     dq, dv, da = out if nodes.size else (None, None, None)
