@@ -23,7 +23,8 @@ from jaxrbd.constraints import (
 )
 from jaxrbd.constraints.data import as_constraints
 from jaxrbd.constraints.projection import velocity_jump
-from jaxrbd.constraints.solvers import Proximal, Soft
+from jaxrbd.constraints.soft import Soft
+from jaxrbd.constraints.solver import Solver
 from jaxrbd.errors import StateWarning
 from jaxrbd.integrators.free_bodies import carry
 from jaxrbd.integrators.momentum import carry_momentum
@@ -54,7 +55,7 @@ def constrained_step(
     u,
     constraints,
     integrator=None,
-    solver: Proximal | None = None,
+    solver: Solver | None = None,
     projection: Projection | None = FROM_DRIFT,
     f_ext=None,
 ) -> Solution:
@@ -106,7 +107,7 @@ def constrained_rollout(
     constraints,
     integrator=None,
     *,
-    solver: Proximal | None = None,
+    solver: Solver | None = None,
     projection: Projection | None = FROM_DRIFT,
     f_ext=None,
     steps: int | None = None,
