@@ -4,7 +4,7 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
-SOURCES := jaxrbd tests $(wildcard examples benchmarks)
+SOURCES := jaxrbd tests $(wildcard examples benchmarks docs)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all lint format docs bench bench-quick clean

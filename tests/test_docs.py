@@ -1,4 +1,4 @@
-"""README and pages tell the truth: blocks run, commands parse, links lead somewhere, tables name real code."""
+"""README and pages tell the truth: programs run, commands parse, links and tables lead somewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ PAGES = ROOT / "docs" / "pages"
 TEXTS = [ROOT / "README.md", *sorted(PAGES.rglob("*.md"))]
 OTHERS = [ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]  # commands and paths, no programs
 BLOCK = re.compile(
-    r"(?:^\*Not run in the tests: (?P<reason>.+)\*\n\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S
+    r"(?:^\*Not run in the tests: (?P<reason>.+)\*\n\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$",
+    re.M | re.S,
 )
 INLINE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"(?:jaxrbd|tests|benchmarks|examples|docs|\.ci)/[\w./-]*")
