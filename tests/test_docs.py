@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_structure import LAYERS
 
 import jaxrbd as rbd
 from jaxrbd import cli
@@ -204,6 +205,12 @@ def test_tables_name_real_functions_and_tests(path):
         if name not in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}:
             lost.append(test)
     assert not lost
+
+
+def test_the_drawing_of_the_layers_is_the_one_that_is_kept():
+    drawn = next(code for _, code, _ in blocks(PAGES / "architecture.md", "text"))
+    names = [line.split("  ")[0].split(", ") for line in drawn.splitlines() if not line.startswith("─")]
+    assert [set(row) for row in reversed(names)] == [set(row) - {"__main__"} for row in LAYERS]
 
 
 def test_every_document_has_its_table():
