@@ -37,7 +37,7 @@ format: $(VENV)/.lint
 	$(BIN)/ruff format $(SOURCES)
 
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --clean --config-file docs/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean --config-file docs/mkdocs.yml
 	@echo "open build/site/index.html"
 
 bench: $(VENV)/.bench
