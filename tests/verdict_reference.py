@@ -89,7 +89,7 @@ def rows(sys, con, m: Motion, q, v):
     found = []
     entries = 0
     for k, e in enumerate(con.entries):
-        if e.kind in ("frame", "hinge", "distance"):
+        if e.word in ("weld", "connect", "hinge", "hold", "point_on_plane", "distance"):
             sides = []
             for f, R, x in (
                 (e.a, rotation(leaf(con.quaternion_a[k])), leaf(con.position_a[k])),
@@ -98,28 +98,28 @@ def rows(sys, con, m: Motion, q, v):
                 body = t.frame_bodies[f] if f >= 0 else -1
                 sides.append((body, R, x) if f < 0 else (body, Rf[f] @ R, Rf[f] @ x + pf[f]))
             (a, _, x_a), (b, R_b, x_b) = sides
-            if e.kind == "distance":
+            if e.word == "distance":
                 found.append(_distance_row(m, a, b, x_a, x_b))
             else:
                 found.append(_frame_rows(m, a, b, x_a, R_b, e.mask))
-        elif e.kind == "coupling":
+        elif e.word == "coupling":
             J, bias = np.zeros((B, 1, t.nv)), np.zeros((B, 1))
-            J[:, 0, e.a] = 1
-            if e.b >= 0:
-                x = q[:, t.q_starts[t.v_starts.index(e.b)]]
+            J[:, 0, e.dof] = 1
+            if e.leader >= 0:
+                x = q[:, t.q_starts[t.v_starts.index(e.leader)]]
                 k1 = np.polynomial.polynomial.polyder(leaf(con.parameter[k]))
-                J[:, 0, e.b] -= np.polynomial.polynomial.polyval(x, k1)
+                J[:, 0, e.leader] -= np.polynomial.polynomial.polyval(x, k1)
                 curve = np.polynomial.polynomial.polyval(x, np.polynomial.polynomial.polyder(k1))
-                bias[:, 0] -= curve * v[:, e.b] ** 2
+                bias[:, 0] -= curve * v[:, e.leader] ** 2
             found.append((J, np.einsum("bij,bj->bi", J, v), bias))
-        elif e.kind == "velocity":
+        elif e.word == "velocity":
             J = np.zeros((B, e.rows, t.nv))
             for i, d in e.pattern:
                 J[:, i, d] = leaf(con.coefficients)[entries]
                 entries += 1
             found.append((J, np.einsum("bij,bj->bi", J, v), np.zeros((B, e.rows))))
         else:
-            raise ValueError(f"rows of kind {e.kind!r} are not in this oracle")
+            raise ValueError(f"rows of a {e.word} are not in this oracle")
     return tuple(np.concatenate(x, 1) for x in zip(*found))
 
 

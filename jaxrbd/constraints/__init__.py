@@ -20,11 +20,13 @@ from jaxrbd.constraints.kinds import (
     connect,
     coupling,
     distance,
+    function,
     hinge,
     hold,
     of_model,
     point_on_plane,
     rolling,
+    velocity_function,
     velocity_rows,
     weld,
 )

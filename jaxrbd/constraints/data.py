@@ -1,19 +1,21 @@
 """Constraints as data: what is held together, with every number a differentiable leaf.
 
 A `Constraints` holds any number of constraints, one after another; `combine` (or a list) joins several.
-Each constraint ties frame A to frame B, which may be the world, and owns some of the rows of
+Each constraint ties frame A to frame B, which may be the world, or joints to each other, and owns some of
+the rows of
 
     J(q) a + J̇(q, v) v = a*,      a* = target - damping (J v) - stiffness phi(q)     (Baumgarte)
 
-Rows of "frame" constraints are directions of the relative pose of A in B, in the axes of B, measured at A:
-turning about x, y, z, then shifting along x, y, z. Connect, weld, hinge and point-on-plane are subsets.
+What the rows are is known to its kind, a subclass of `Entry`, one file per kind in `kinds/`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -22,36 +24,66 @@ import numpy as np
 from jaxrbd.engine.gather import gather
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.dtypes import resolve_dtype
-from jaxrbd.model.system import System, find, pytree, static
+from jaxrbd.model.system import System, Topology, find, pytree, static
 
-_WORDS = {(0, 1, 2, 3, 4, 5): "weld", (3, 4, 5): "connect", (5,): "point_on_plane"}
+if TYPE_CHECKING:
+    from jaxrbd.constraints.rows import Part, Scene
 
 
 @dataclass(frozen=True)
-class Entry:
-    """The static part of one constraint: `a`, `b` are frames (-1: the world) or, for couplings, freedoms."""
+class Entry(ABC):
+    """The static part of one constraint. Its class is its kind: what its rows are and where they act.
 
-    kind: str  # frame, hinge, distance, rolling, coupling, velocity
+    Constraints of one `family` are evaluated together. A kind is a frozen dataclass, so that it can be
+    compared and hashed: programs are compiled once per topology and tuple of entries.
+    """
+
     name: str
-    a: int
-    b: int
-    mask: tuple[int, ...]  # which of the six directions; (5,) for rows that are a single number
-    pattern: tuple[tuple[int, int], ...] = ()  # velocity rows: (row, freedom) of the entries
-    placed: bool = True  # False: held to the world where it is, so that phi means nothing
+    placed = True  # False: held to the world where it is, so that phi means nothing
 
     @property
+    @abstractmethod
     def rows(self) -> int:
-        return len(self.mask)
+        """How many."""
 
     @property
+    @abstractmethod
     def word(self) -> str:
-        """What a reader would call it: frame constraints by the function that makes them."""
-        return _WORDS.get(self.mask, "hold") if self.kind == "frame" else self.kind
+        """What a reader would call it."""
+
+    @property
+    def family(self) -> type[Entry]:
+        """The class whose `evaluate` serves this constraint."""
+        return type(self)
+
+    @classmethod
+    @abstractmethod
+    def evaluate(cls, scene: Scene, which: np.ndarray) -> Part:
+        """Rows of the constraints `which`, all of this family, in the order of `places`."""
+
+    @classmethod
+    def places(cls, entries: Sequence[Entry]) -> tuple[list[list[int]], int]:
+        """Where the rows of each constraint stand in what `evaluate` gives, and how many stand there."""
+        starts = np.cumsum([0, *(e.rows for e in entries)])
+        return [list(range(s, s + e.rows)) for s, e in zip(starts, entries)], int(starts[-1])
+
+    def bodies(self, t: Topology) -> tuple[int, int]:
+        """A and B, -1 for the world and where rows act on joints."""
+        return -1, -1
+
+    @property
+    def joint_entries(self) -> Sequence[tuple[int, int]]:
+        """(row, freedom) of the entries on joints, in the order of `Part.kappa`."""
+        return ()
+
+    @abstractmethod
+    def fits(self, sys: System) -> bool:
+        """Whether the System has what this constraint names."""
 
 
 @pytree
 class Constraints:
-    """Any number of constraints; make them with the functions of `kinds.py`."""
+    """Any number of constraints; make them with the functions of `kinds/`."""
 
     entries: tuple[Entry, ...] = static()
     position_a: jax.Array  # (nc, 3) where the constraint sits in frame A
@@ -64,6 +96,7 @@ class Constraints:
     stiffness: jax.Array  # (nc,) Baumgarte, 1/s²
     damping: jax.Array  # (nc,) Baumgarte, 1/s
     target: jax.Array  # (m,) acceleration wanted beside Baumgarte's
+    params: tuple[Any, ...]  # (nc,) pytrees: what a user's function reads, None of other kinds
 
     @property
     def rows(self) -> int:
@@ -111,11 +144,11 @@ def combine(*constraints: Constraints) -> Constraints:
                 f"constraints hold {c!r}, expected what rbd.constraints.weld and others give."
             )
     join = lambda *leaves: jnp.concatenate(leaves)  # noqa: E731
-    parts = [c.replace(weight=row_weights(c.entries, c.weight)) for c in constraints]
+    parts = [c.replace(weight=row_weights(c.entries, c.weight), params=()) for c in constraints]
     leaves = jax.tree.map(join, *(jax.tree.leaves(c) for c in parts))
     entries = sum((c.entries for c in constraints), ())
-    treedef = jax.tree.structure(dataclass_replace(constraints[0], entries=entries))
-    return jax.tree.unflatten(treedef, leaves)
+    treedef = jax.tree.structure(dataclass_replace(parts[0], entries=entries))
+    return jax.tree.unflatten(treedef, leaves).replace(params=sum((c.params for c in constraints), ()))
 
 
 def row_weights(entries: tuple[Entry, ...], weight):
@@ -138,11 +171,8 @@ def as_constraints(constraints) -> Constraints:
 
 def check_constraints(sys: System, con: Constraints) -> None:
     """Constraints made for another System are found out by their frame and freedom numbers and precision."""
-    frames, nv = len(sys.frame_names), sys.nv
     for e in con.entries:
-        joint = e.kind in ("coupling", "velocity")
-        most = max([e.a, e.b, *(d for _, d in e.pattern)])
-        if most >= (nv if joint else frames):
+        if not e.fits(sys):
             raise ArgumentError(
                 f"constraint {e.name!r} does not fit {sys.name!r}: it was made for another System."
             )

@@ -73,16 +73,8 @@ def _jacobian_kernel(sys: System, con: Constraints, q):
 @lru_cache(maxsize=512)
 def support(t: Topology, entries: tuple[Entry, ...]):
     """Which freedoms move body A and body B of every row: two masks (m, nv)."""
-    body = lambda frame: t.frame_bodies[frame] if frame >= 0 else -1  # noqa: E731
-    masks = []
-    for side in ("a", "b"):
-        rows = [
-            path_to_root(t, body(getattr(e, side)) if e.kind not in ("coupling", "velocity") else -1)
-            for e in entries
-            for _ in range(e.rows)
-        ]
-        masks.append(np.array(rows, bool).reshape(-1, t.nv))
-    return masks
+    ends = [e.bodies(t) for e in entries for _ in range(e.rows)]
+    return [np.array([path_to_root(t, both[k]) for both in ends], bool).reshape(-1, t.nv) for k in (0, 1)]
 
 
 def jacobian(sys: System, con: Constraints, moving: Moving, x: Rows):

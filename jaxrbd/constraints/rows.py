@@ -1,12 +1,10 @@
 """Rows of the constraints at a state: phi, J v, J̇v and the wrenches K that J is made of, batch last.
 
-Row r acts on body A with the wrench K_A and on body B with K_B; joint couplings act on freedoms directly:
+Row r acts on body A with the wrench K_A and on body B with K_B, or on freedoms directly:
 
     (J a)_r = K_A · A_A + K_B · A_B + sum of kappa_r,d a_d
 
-where A are spatial accelerations. Relative motion of A in B, at the point c that A carries, in B's axes:
-
-    u = R_Bᵀ (V_A - V_B)(c),     u̇ = R_Bᵀ ((A_A - A_B)(c) - omega_B x (V_A - V_B)(c) + (0, omega_rel x ċ)).
+where A are spatial accelerations. What the numbers are is asked of the kinds (`kinds/`), family by family.
 """
 
 from __future__ import annotations
@@ -22,12 +20,11 @@ import numpy as np
 from jaxrbd.constraints.data import Constraints, Entry, row_weights
 from jaxrbd.engine.gather import gather, gather_sum
 from jaxrbd.engine.scan import outward
-from jaxrbd.forces import joint_coordinates
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.joints import Links, link_transforms
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.spatial import EYE3, ZERO3, Force, Mat3, Motion, Vec3, rotation_from_quaternion, vec3
+from jaxrbd.tree.spatial import ZERO3, Force, Mat3, Motion, Vec3
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +33,10 @@ class Table:
 
     m: int
     entry: np.ndarray  # (m,) the constraint of each row
-    geometric: np.ndarray  # constraints that act on bodies
+    families: tuple[tuple[type[Entry], np.ndarray], ...]  # and the constraints of each, those on bodies first
     slot_a: np.ndarray  # (m,) slot of body A; the world's where a row acts on joints only
     slot_b: np.ndarray  # (m,)
-    used: tuple[int, ...]  # directions that some geometric constraint holds
-    pick: (
-        np.ndarray
-    )  # (m,) place of the row in: `used` ones per geometric constraint, couplings, velocity rows
+    pick: np.ndarray  # (m,) place of the row in what the families give, one after another
     joint_rows: np.ndarray  # (ne,) rows with entries on freedoms ...
     joint_dofs: np.ndarray  # (ne,) ... and these freedoms
 
@@ -50,37 +44,30 @@ class Table:
 @lru_cache(maxsize=512)
 def table_of(t: Topology, entries: tuple[Entry, ...]) -> Table:
     nodes = nodes_of(t)
-    world = nodes.size
-
-    def slot(frame: int) -> int:
-        body = t.frame_bodies[frame] if frame >= 0 else -1
-        return int(nodes.body_slot[body]) if body >= 0 else world
-
-    geometric = [k for k, e in enumerate(entries) if e.kind not in ("coupling", "velocity")]
-    couplings = [k for k, e in enumerate(entries) if e.kind == "coupling"]
-    entry, slots, pick, joint = [], [], [], []
-    used = tuple(sorted({j for k in geometric for j in entries[k].mask}))
-    velocity = len(used) * len(geometric) + len(couplings)
-    for k, e in enumerate(entries):
-        first = len(entry)
-        entry += [k] * e.rows
-        if e.kind in ("coupling", "velocity"):
-            slots += [(world, world)] * e.rows
-            if e.kind == "coupling":
-                pick.append(len(used) * len(geometric) + couplings.index(k))
-                joint += [(first, d) for d in (e.a, e.b) if d >= 0]
-            else:
-                pick += range(velocity, velocity + e.rows)
-                velocity += e.rows
-                joint += [(first + i, d) for i, d in e.pattern]
-        else:
-            slots += [(slot(e.a), slot(e.b))] * e.rows
-            pick += [len(used) * geometric.index(k) + used.index(j) for j in e.mask]
-    a, b = np.array(slots, int).reshape(-1, 2).T
+    slot = lambda body: int(nodes.body_slot[body]) if body >= 0 else nodes.size  # noqa: E731
+    ends = [e.bodies(t) for e in entries]
+    on_bodies = {e.family for e, both in zip(entries, ends) if max(both) >= 0}
+    families, place, start = [], {}, 0
+    for family in sorted(dict.fromkeys(e.family for e in entries), key=lambda f: f not in on_bodies):
+        which = [k for k, e in enumerate(entries) if e.family is family]
+        places, count = family.places([entries[k] for k in which])
+        place |= {k: [start + p for p in own] for k, own in zip(which, places)}
+        families.append((family, np.array(which, int)))
+        start += count
+    counts = [e.rows for e in entries]
+    first = np.cumsum([0, *counts])
+    joint = [(first[k] + i, d) for k, e in enumerate(entries) for i, d in e.joint_entries]
+    a, b = np.repeat(np.array([[slot(x) for x in both] for both in ends], int), counts, 0).T
     joint_rows, joint_dofs = np.array(joint, int).reshape(-1, 2).T
-    as_array = lambda x: np.array(x, int)  # noqa: E731
     return Table(
-        len(entry), as_array(entry), as_array(geometric), a, b, used, as_array(pick), joint_rows, joint_dofs
+        m=int(first[-1]),
+        entry=np.repeat(np.arange(len(entries)), counts),
+        families=tuple(families),
+        slot_a=a,
+        slot_b=b,
+        pick=np.array([p for k in range(len(entries)) for p in place[k]], int),
+        joint_rows=joint_rows,
+        joint_dofs=joint_dofs,
     )
 
 
@@ -93,6 +80,27 @@ class Moving(NamedTuple):
     p: Vec3
     V: Motion
     A: Motion  # gravity included as an acceleration of the world: spatial acceleration minus g
+
+
+class Scene(NamedTuple):
+    """What a kind looks at, batch last."""
+
+    sys: System
+    con: Constraints
+    q: Any  # (nq, B)
+    v: Any  # (nv, B)
+    moving: Moving
+
+
+class Part(NamedTuple):
+    """Rows of one family of constraints; an axis of the batch may be 1 where nothing depends on it."""
+
+    phi: Any  # (n, B)
+    u: Any  # J v
+    gamma: Any  # J a + J̇v of rows on bodies, J̇v of rows on joints
+    KA: Force | None = None  # (n, B) wrenches on body A, in the axes of its node
+    KB: Force | None = None
+    kappa: Any = None  # one (entries, B) per constraint: the numbers of its `joint_entries`
 
 
 class Rows(NamedTuple):
@@ -130,26 +138,42 @@ def motion(sys: System, q, v, a=None) -> Moving:
 
 def constraint_rows(sys: System, con: Constraints, q, v, moving: Moving, a=None) -> Rows:
     """Everything that solvers need to know of the constraints at a state; `a` is that of the motion."""
-    t = sys.topology
-    table, entries = table_of(t, con.entries), con.entries
-    parts: list[dict] = []
-    if len(table.geometric):
-        parts.append(_geometric_rows(sys, con, moving, table))
-    couplings = [k for k, e in enumerate(entries) if e.kind == "coupling"]
-    if couplings:
-        parts.append(_coupling_rows(sys, con, q, v, couplings))
-    if any(e.kind == "velocity" for e in entries):
-        parts.append(_velocity_rows(con, v))
+    table, scene = table_of(sys.topology, con.entries), Scene(sys, con, q, v, moving)
+    parts = [family.evaluate(scene, which) for family, which in table.families]
     full = lambda x: jnp.broadcast_to(x, x.shape[:-1] + q.shape[-1:])  # noqa: E731
-    number = lambda key: gather(jnp.concatenate([full(p[key]) for p in parts]), table.pick)  # noqa: E731
-    phi, u, gamma = number("phi"), number("u"), number("gamma")
+    number = lambda *xs: gather(jnp.concatenate([full(x) for x in xs]), table.pick)  # noqa: E731
+    phi, u, gamma = (number(*xs) for xs in zip(*(p[:3] for p in parts)))
     KA, KB = (_wrenches(parts, table, side, q) for side in ("KA", "KB"))
-    kappa = _kappa(con, table, parts)
+    kappa = _kappa(parts, table, q)
     if a is not None and kappa is not None:
         gamma = gamma + sum_by_row(kappa * gather(a, table.joint_dofs), table.joint_rows, table.m)
     per_row = lambda x: gather(x, table.entry)  # noqa: E731
     target = con.target - per_row(con.damping) * u - per_row(con.stiffness) * phi
-    return Rows(KA, KB, kappa, phi, u, gamma, target, row_weights(entries, con.weight))
+    return Rows(KA, KB, kappa, phi, u, gamma, target, row_weights(con.entries, con.weight))
+
+
+def _wrenches(parts: list[Part], table: Table, side: str, q) -> Force:
+    """K of all rows on one side; zero for those that do not act there."""
+    zero = lambda n: jnp.zeros((n,) + q.shape[-1:], q.dtype)  # noqa: E731
+    nothing = lambda n: jax.tree.map(lambda _: zero(n), Force(ZERO3, ZERO3))  # noqa: E731
+    found = [getattr(p, side) for p in parts]
+    if all(K is None for K in found):
+        return nothing(table.m)
+    full = lambda x: jnp.broadcast_to(x, x.shape[:-1] + q.shape[-1:])  # noqa: E731
+    every = [nothing(p.phi.shape[0]) if K is None else jax.tree.map(full, K) for K, p in zip(found, parts)]
+    join = lambda *xs: gather(jnp.concatenate(xs) if len(xs) > 1 else xs[0], table.pick)  # noqa: E731
+    return jax.tree.map(join, *every)
+
+
+def _kappa(parts: list[Part], table: Table, q):
+    """Entries on freedoms in the order of `joint_rows`."""
+    if not len(table.joint_rows):
+        return None
+    found: dict[int, Any] = {}
+    for part, (_, which) in zip(parts, table.families):
+        found |= dict(zip(which.tolist(), part.kappa or ()))
+    full = lambda x: jnp.broadcast_to(x, x.shape[:1] + q.shape[-1:])  # noqa: E731
+    return jnp.concatenate([full(found[k]) for k in sorted(found)])
 
 
 def sum_by_row(x, owners: np.ndarray, count: int):
@@ -176,274 +200,3 @@ def summed_wrenches(x, lam, at_a: np.ndarray, at_b: np.ndarray, world: int, coun
     if (at_b != world).any():
         f = f + jax.tree.map(lambda k: sum_by_row(k * lam, at_b, count), x.KB)
     return f
-
-
-def _wrenches(parts, table, side, q) -> Force:
-    if not len(table.geometric) or side not in parts[0]:
-        zero = jnp.zeros((table.m,) + q.shape[-1:], q.dtype)
-        return Force(Vec3(zero, zero, zero), Vec3(zero, zero, zero))
-    rest = sum(p["phi"].shape[0] for p in parts[1:])
-    fill = lambda x: jnp.concatenate([x, jnp.zeros((rest,) + x.shape[1:], x.dtype)]) if rest else x  # noqa: E731
-    full = lambda x: jnp.broadcast_to(x, x.shape[:-1] + q.shape[-1:])  # noqa: E731
-    return jax.tree.map(lambda x: gather(fill(full(x)), table.pick), parts[0][side])
-
-
-def _kappa(con: Constraints, table: Table, parts):
-    """Entries on freedoms in the order of `joint_rows`."""
-    if not len(table.joint_rows):
-        return None
-    batch = parts[-1]["u"].shape[-1:]
-    found = []
-    slopes = [p["slope"] for p in parts if "slope" in p]
-    start = seen = 0
-    for e in con.entries:
-        if e.kind == "coupling":
-            found.append(jnp.ones((1,) + batch, con.weight.dtype))
-            if e.b >= 0:
-                found.append(-slopes[0][seen : seen + 1])
-            seen += 1
-        elif e.kind == "velocity":
-            found.append(con.coefficients[start : start + len(e.pattern)])
-            start += len(e.pattern)
-    return jnp.concatenate([jnp.broadcast_to(x, x.shape[:1] + batch) for x in found])
-
-
-def _coupling_rows(sys: System, con: Constraints, q, v, which):
-    """x_a = P(x_b): u = v_a - P' v_b, J̇v = -P'' v_b²."""
-    t = sys.topology
-    a = np.array([con.entries[k].a for k in which])
-    b = np.array([con.entries[k].b for k in which])
-    coordinate = joint_coordinates(t)
-    pad = lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])])  # noqa: E731
-    x = gather(pad(q), np.where(b >= 0, coordinate[b], t.nq))
-    vb = gather(pad(v), np.where(b >= 0, b, t.nv))
-    c = gather(con.parameter, np.array(which))
-    power = [c[:, 0], c[:, 1], c[:, 2], c[:, 3], c[:, 4]]
-    value = power[0] + x * (power[1] + x * (power[2] + x * (power[3] + x * power[4])))
-    slope = power[1] + x * (2 * power[2] + x * (3 * power[3] + x * 4 * power[4]))
-    bend = 2 * power[2] + x * (6 * power[3] + x * 12 * power[4])
-    return {
-        "phi": gather(q, coordinate[a]) - value,
-        "u": gather(v, a) - slope * vb,
-        "gamma": -bend * vb * vb,
-        "slope": slope,
-    }
-
-
-def _velocity_rows(con: Constraints, v):
-    sums, start = [], 0
-    for e in con.entries:
-        if e.kind == "velocity":
-            x = con.coefficients[start : start + len(e.pattern)] * gather(
-                v, np.array([d for _, d in e.pattern])
-            )
-            start += len(e.pattern)
-            for i in range(e.rows):
-                sums.append(sum(x[k] for k, (row, _) in enumerate(e.pattern) if row == i))
-    u = jnp.stack(sums)
-    return {"phi": jnp.zeros_like(u), "u": u, "gamma": jnp.zeros_like(u)}
-
-
-class _Side(NamedTuple):
-    """One side of every geometric constraint, in world axes about the node's origin."""
-
-    R_node: Mat3
-    root: Vec3  # world position of the tree's root
-    p: Vec3  # node's origin from the root
-    V: Motion
-    A: Motion
-    R: Mat3  # axes of the constraint
-    r: Vec3  # its place, from the node's origin
-
-
-def _side(sys: System, moving: Moving, entries, frames, position, quaternion) -> _Side:
-    t, nodes = sys.topology, nodes_of(sys.topology)
-    turn = rotation_from_quaternion(*(quaternion[:, k] for k in range(4)))
-    if all(f < 0 for f in frames):  # the world stands still: symbolic zeros
-        still = Motion(ZERO3, ZERO3)
-        return _Side(EYE3, ZERO3, ZERO3, still, still, turn, vec3(position))
-    count = len(t.frame_bodies)
-    bodies = np.array([t.frame_bodies[f] if f >= 0 else -1 for f in frames])
-    slots = np.where(bodies >= 0, np.concatenate([nodes.body_slot, [0]])[bodies], nodes.size)
-    R, p, V, A = gather((moving.R, moving.p, moving.V, moving.A), slots)
-    g = Vec3(*(sys.gravity[k][None] for k in range(3)))
-    V, A = V.rotate(R), A.rotate(R)
-    A = Motion(A.ang, A.lin + g)
-    root = gather(moving.roots.p, np.concatenate([nodes.root, np.arange(nodes.nroots)]).astype(int)[slots])
-    # node axes -> body axes -> frame -> the constraint's own place in it
-    to_body = moving.links.A.T
-    eye = jax.tree.map(
-        lambda x, like: jnp.full((nodes.nroots,) + like.shape[1:], float(x), like.dtype), EYE3, to_body
-    )
-    R_body = R @ gather(kin.join(to_body, eye), slots)
-    index = np.where(np.array(frames) >= 0, frames, count)
-    at = jnp.concatenate([sys.frame_position, jnp.zeros_like(sys.frame_position[:1])])
-    still = jnp.concatenate(
-        [jnp.ones_like(sys.frame_quaternion[:1, :1]), jnp.zeros_like(sys.frame_quaternion[:1, 1:])], 1
-    )
-    turned = gather(jnp.concatenate([sys.frame_quaternion, still]), index)
-    R_frame = R_body @ rotation_from_quaternion(*(turned[:, k] for k in range(4)))
-    r = R_body @ vec3(gather(at, index)) + R_frame @ vec3(position)
-    return _Side(R, root, p, V, A, R_frame @ turn, r)
-
-
-def _geometric_rows(sys: System, con: Constraints, moving: Moving, table: Table):
-    """Rows of every constraint between frames in all directions that some of them holds."""
-    which = table.geometric
-    entries = [con.entries[k] for k in which]
-    kinds = np.array([e.kind for e in entries])
-    sides = [
-        _side(
-            sys,
-            moving,
-            entries,
-            [getattr(e, s) for e in entries],
-            gather(position, which),
-            gather(quaternion, which),
-        )
-        for s, position, quaternion in (
-            ("a", con.position_a, con.quaternion_a),
-            ("b", con.position_b, con.quaternion_b),
-        )
-    ]
-    a, b = sides
-    axes = b.R
-    d = (a.root - b.root) + (a.p - b.p) + (a.r - b.r)
-    arm_a, arm_b = a.r, d + b.r  # from the nodes' origins to the point c
-    normal = Vec3(axes.a.z, axes.b.z, axes.c.z)
-    parameter = gather(con.parameter, which)[:, 0]
-    shift = ZERO3
-    if (kinds == "rolling").any():
-        radius = parameter * _mask(kinds == "rolling", parameter)
-        shift = normal * -radius
-        arm_a, arm_b = arm_a + shift, arm_b + shift
-    Va, Vb = a.V.at(arm_a), b.V.at(arm_b)
-    rel, acc = Va - Vb, a.A.at(arm_a) - b.A.at(arm_b)
-    wb = b.V.ang
-    cdot = a.V.at(a.r).lin + wb.cross(shift)
-    gamma = Motion(acc.ang - wb.cross(rel.ang), acc.lin + rel.ang.cross(cdot) - wb.cross(rel.lin))
-    u, gamma = rel.rotate(axes.T), gamma.rotate(axes.T)
-    turned, place = axes.T @ a.R, axes.T @ d
-    phi = Motion(_turning_error(turned, entries), place)
-    if (kinds == "rolling").any():
-        height = Vec3(0 * place.x, 0 * place.x, place.z - parameter)
-        phi = Motion(phi.ang, _choose(kinds == "rolling", height, phi.lin))
-    directions = [Vec3(axes.a[j], axes.b[j], axes.c[j]) for j in range(3)]
-    if (kinds == "distance").any():
-        n, length, speed, bend = _distance(d, a, b)
-        far = kinds == "distance"
-        directions[2] = _choose(far, n, directions[2])
-        put = lambda new, old: jnp.where(far[:, None], new, old)  # noqa: E731
-        phi = Motion(phi.ang, phi.lin._replace(z=put(length - parameter, phi.lin.z)))
-        u = Motion(u.ang, u.lin._replace(z=put(speed, u.lin.z)))
-        gamma = Motion(gamma.ang, gamma.lin._replace(z=put(bend, gamma.lin.z)))
-    KA = [Force(e, ZERO3) for e in directions] + [Force(arm_a.cross(e), e) for e in directions]
-    pick = lambda x: _join([x[j] for j in table.used], u)  # noqa: E731
-    rows_of = {
-        "phi": pick([*phi.ang, *phi.lin]),
-        "u": pick([*u.ang, *u.lin]),
-        "gamma": pick([*gamma.ang, *gamma.lin]),
-        "KA": _join_wrenches([KA[j].rotate(a.R_node.T) for j in table.used], u),
-    }
-    if any(e.b >= 0 for e in entries):
-        KB = [Force(-e, ZERO3) for e in directions] + [Force(-arm_b.cross(e), -e) for e in directions]
-        rows_of["KB"] = _join_wrenches([KB[j].rotate(b.R_node.T) for j in table.used], u)
-    return rows_of
-
-
-def _distance(d: Vec3, a: _Side, b: _Side):
-    """Direction, length, its rate and its second derivative for the vector d between two points."""
-    Va, Vb = a.V.at(a.r), b.V.at(b.r)
-    Aa, Ab = a.A.at(a.r), b.A.at(b.r)
-    speed = Va.lin - Vb.lin
-    acc = Aa.lin + Va.ang.cross(Va.lin) - Ab.lin - Vb.ang.cross(Vb.lin)
-    square = d.dot(d)
-    safe = jnp.where(square > 0, square, 1)
-    length = jnp.where(square > 0, jnp.sqrt(safe), 0)
-    n = d * (1 / jnp.sqrt(safe))
-    along = n.dot(speed)
-    return n, length, along, n.dot(acc) + (speed.dot(speed) - along * along) / jnp.sqrt(safe)
-
-
-def _turning_error(R: Mat3, entries) -> Vec3:
-    """phi of the turning directions: zero where they are met, with the relative velocity as its rate there.
-
-    All three held: the rotation vector. Two held: the tilt of the third axis, however far it has turned. One
-    held: zero, for no function of the rotation has a component of the angular velocity as its rate.
-    """
-    held = [[j for j in e.mask if j < 3] for e in entries]
-    phi = ZERO3
-    if any(len(h) == 3 for h in held):
-        phi = _choose(np.array([len(h) == 3 for h in held]), _rotation_vector(R), phi)
-    columns = Vec3(R.a.x, R.b.x, R.c.x), Vec3(R.a.y, R.b.y, R.c.y), Vec3(R.a.z, R.b.z, R.c.z)
-    for axis, column in enumerate(columns):
-        tilted = np.array([len(h) == 2 and axis not in h for h in held])
-        if tilted.any():
-            phi = _choose(tilted, _tilt(axis, column), phi)
-    return phi
-
-
-def _tilt(axis: int, column: Vec3) -> Vec3:
-    """Axis times angle that takes the axis to `column`; half a turn goes about the axis after it."""
-    unit, after = (Vec3(*(float(i == (axis + k) % 3) for i in range(3))) for k in (0, 1))
-    sine, cosine = unit.cross(column), unit.dot(column)
-    square = sine.dot(sine)
-    small = square < 1e-6
-    s = jnp.sqrt(jnp.where(small, 1.0, square))
-    series = 1 + square / 6 + 3 * square * square / 40
-    opposite = small & (cosine < 0)
-    tilt = sine * jnp.where(small, series, jnp.arctan2(s, cosine) / s)
-    return Vec3(*(jnp.where(opposite, np.pi * x, y) for x, y in zip(after, tilt)))
-
-
-def _rotation_vector(R: Mat3) -> Vec3:
-    """Axis times angle, smooth at the identity, exact up to half a turn: by the quaternion.
-
-    Four times the outer product of the quaternion with itself has four columns; the longest is taken.
-    """
-    x, y, z = R.c.y - R.b.z, R.a.z - R.c.x, R.b.x - R.a.y
-    xy, xz, yz = R.a.y + R.b.x, R.a.z + R.c.x, R.b.z + R.c.y
-    trace = R.a.x + R.b.y + R.c.z
-    diagonal = [1 + trace, *(1 + 2 * k - trace for k in (R.a.x, R.b.y, R.c.z))]
-    ww, xx, yy, zz = diagonal
-    quaternion, length = (ww, x, y, z), ww
-    for candidate, k in (((x, xx, xy, xz), xx), ((y, xy, yy, yz), yy), ((z, xz, yz, zz), zz)):
-        longer = k > length
-        quaternion = tuple(jnp.where(longer, new, old) for new, old in zip(candidate, quaternion))
-        length = jnp.where(longer, k, length)
-    scale = jnp.where(quaternion[0] < 0, -0.5, 0.5) / jnp.sqrt(length)
-    w, v = quaternion[0] * scale, Vec3(*quaternion[1:]) * scale
-    square = v.dot(v)
-    small = square < 1e-6
-    s = jnp.sqrt(jnp.where(small, 1.0, square))
-    series = 2 + square / 3 + 3 * square * square / 20
-    return v * jnp.where(small, series, 2 * jnp.arctan2(s, w) / s)
-
-
-def _choose(mask: np.ndarray, new: Vec3, old: Vec3) -> Vec3:
-    if mask.all():
-        return new
-    return Vec3(*(jnp.where(mask[:, None], x, y) for x, y in zip(new, old)))
-
-
-def _mask(mask: np.ndarray, like):
-    return jnp.asarray(mask[:, None], like.dtype)
-
-
-def _join(components, like: Motion):
-    """(directions nc, B): one number per direction and constraint."""
-    shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in jax.tree.leaves(like)))
-    full = [jnp.broadcast_to(jnp.asarray(x, _dtype(like)), shape) for x in components]
-    return jnp.stack(full, 1).reshape((-1,) + shape[1:])
-
-
-def _join_wrenches(wrenches, like: Motion) -> Force:
-    pick = lambda get: _join([get(K) for K in wrenches], like)  # noqa: E731
-    return Force(
-        Vec3(*(pick(lambda K, i=i: K.ang[i]) for i in range(3))),
-        Vec3(*(pick(lambda K, i=i: K.lin[i]) for i in range(3))),
-    )
-
-
-def _dtype(tree):
-    return next(x.dtype for x in jax.tree.leaves(tree) if not isinstance(x, int))

@@ -1,0 +1,123 @@
+"""What every constraint may be given: weight, Baumgarte's gains, target, name; and places in frames."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.constraints.data import Constraints, Entry
+from jaxrbd.errors import ArgumentError
+from jaxrbd.model.names import check_name
+from jaxrbd.model.rotations import quaternion_from_matrix
+from jaxrbd.model.system import System
+from jaxrbd.tree.arguments import arguments
+from jaxrbd.tree.frames import frame_pose
+
+WORLD = ("world", None)
+
+_OPTIONS = ("offset", "anchor", "q", "weight", "baumgarte", "target", "name")
+
+
+def constraints_of(
+    sys: System,
+    entry: Entry,
+    *,
+    pose_a=None,
+    pose_b=None,
+    parameter=(),
+    coefficients=(),
+    params=None,
+    weight=1.0,
+    baumgarte=None,
+    target=None,
+    **unknown,
+) -> Constraints:
+    """A `Constraints` of one entry."""
+    for option in unknown:
+        check_name(f"constraint {entry.name!r}", "option", option, _OPTIONS)
+    dtype, where = sys.dtype, f"constraint {entry.name!r}"
+    if np.shape(weight) not in ((), (entry.rows,)):
+        raise ArgumentError(
+            f"{where}: weight has shape {np.shape(weight)}, expected a number or one per row, "
+            f"({entry.rows},)."
+        )
+    known = not isinstance(weight, jax.core.Tracer)
+    if known and not np.all((np.asarray(weight) > 0) & (np.asarray(weight) < np.inf)):
+        raise ArgumentError(f"{where}: weight is {weight!r}, expected positive numbers.")
+    gains = (0.0, 0.0) if baumgarte is None else baumgarte
+    if np.ndim(gains) == 0 and not isinstance(gains, (tuple, list)):
+        if not isinstance(gains, jax.core.Tracer) and not float(gains) > 0:
+            raise ArgumentError(
+                f"{where}: baumgarte is {gains!r}, expected a positive time constant in seconds."
+            )
+        gains = (1 / gains**2, 2 / gains)
+    if len(gains) != 2 or any(not isinstance(g, jax.core.Tracer) and not float(g) >= 0 for g in gains):
+        raise ArgumentError(
+            f"{where}: baumgarte is {baumgarte!r}, expected a time constant or two gains, not negative."
+        )
+    target = jnp.zeros(entry.rows, dtype) if target is None else jnp.asarray(target, dtype)
+    if target.shape != (entry.rows,):
+        raise ArgumentError(
+            f"{where}: target has shape {target.shape}, expected ({entry.rows},), one number per row."
+        )
+    numbers = [jnp.asarray(x, dtype) for x in parameter]
+    identity = (jnp.eye(3, dtype=dtype), jnp.zeros(3, dtype))
+    (R_a, p_a), (R_b, p_b) = pose_a or identity, pose_b or identity
+    return Constraints(
+        entries=(entry,),
+        position_a=p_a[None],
+        quaternion_a=_quaternion(R_a)[None],
+        position_b=p_b[None],
+        quaternion_b=_quaternion(R_b)[None],
+        parameter=jnp.stack([*numbers, *[jnp.zeros((), dtype)] * (5 - len(numbers))])[None],
+        coefficients=jnp.asarray(coefficients, dtype),
+        weight=jnp.broadcast_to(jnp.asarray(weight, dtype), (entry.rows,)),
+        stiffness=jnp.asarray(gains[0], dtype)[None],
+        damping=jnp.asarray(gains[1], dtype)[None],
+        target=target,
+        params=(params,),
+    )
+
+
+def pose_in(sys: System, frame, pose):
+    """(R, p) from None, a point, or a pair."""
+    dtype = sys.dtype
+    if pose is None:
+        return jnp.eye(3, dtype=dtype), jnp.zeros(3, dtype)
+    if isinstance(pose, (tuple, list)) and len(pose) == 2:
+        R, p = jnp.asarray(pose[0], dtype), jnp.asarray(pose[1], dtype)
+    else:
+        R, p = jnp.eye(3, dtype=dtype), jnp.asarray(pose, dtype)
+    if R.shape != (3, 3) or p.shape != (3,):
+        raise ArgumentError(
+            f"constraint at {frame or 'world'!r}: a place has shapes {R.shape} and {p.shape}, "
+            "expected a point (3,) or a pose ((3, 3), (3,))."
+        )
+    return R, p
+
+
+def world_pose(sys: System, q, frame):
+    """(R, p) of a frame at q, or of the world."""
+    if frame in WORLD:
+        return jnp.eye(3, dtype=sys.dtype), jnp.zeros(3, sys.dtype)
+    return frame_pose(sys, arguments(sys, q=q)[0], frame)
+
+
+def _quaternion(R):
+    """Quaternion (w, x, y, z) of a rotation: of four equivalent formulas the best-conditioned one."""
+    if not isinstance(R, jax.core.Tracer):
+        return jnp.asarray(quaternion_from_matrix(np.asarray(R, float)), R.dtype)
+    t = jnp.trace(R)
+    K = jnp.array(
+        [
+            [t, R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]],
+            [R[2, 1] - R[1, 2], 2 * R[0, 0] - t, R[0, 1] + R[1, 0], R[0, 2] + R[2, 0]],
+            [R[0, 2] - R[2, 0], R[0, 1] + R[1, 0], 2 * R[1, 1] - t, R[1, 2] + R[2, 1]],
+            [R[1, 0] - R[0, 1], R[0, 2] + R[2, 0], R[1, 2] + R[2, 1], 2 * R[2, 2] - t],
+        ]
+    )
+    # K + 1 is four times the projector on the quaternion: its longest column is the quaternion
+    P = K + jnp.eye(4, dtype=R.dtype)
+    column = P[:, jnp.argmax(jnp.diagonal(P))]
+    return column / jnp.linalg.norm(column)

@@ -1,0 +1,50 @@
+"""A ball or an upright wheel on a plane, without slip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from jaxrbd.constraints.data import Constraints
+from jaxrbd.constraints.kinds.frames import Frames, between_frames
+from jaxrbd.constraints.kinds.plane import on_plane
+from jaxrbd.constraints.kinds.relative import Relative
+from jaxrbd.constraints.kinds.turning import choose
+from jaxrbd.errors import ArgumentError
+from jaxrbd.model.system import System
+from jaxrbd.tree.spatial import Motion, Vec3
+
+
+@dataclass(frozen=True)
+class Rolling(Frames):
+    """The point that touches, `parameter` below A, does not move on the plane of B; A keeps its height."""
+
+    @property
+    def word(self) -> str:
+        return "rolling"
+
+    @classmethod
+    def touch(cls, normal: Vec3, radius) -> Vec3:
+        return normal * -radius
+
+    @classmethod
+    def measure(cls, mine: np.ndarray, x: Relative) -> Relative:
+        height = Vec3(0 * x.place.x, 0 * x.place.x, x.place.z - x.parameter)
+        return x._replace(phi=Motion(x.phi.ang, choose(mine, height, x.phi.lin)))
+
+
+def rolling(
+    sys: System, frame: str, to: str | None = None, *, radius, normal=(0, 0, 1), point=(0, 0, 0), **options
+) -> Constraints:
+    """A ball or upright wheel of `radius` about the frame's origin rolls on a plane, no slip: three rows.
+
+    Two rows are not integrable: the velocity of the material point that touches the plane is zero. The
+    third keeps the centre at its height.
+    """
+    where = f"rolling({frame!r})"
+    options = on_plane(where, normal, point, options)
+    if not isinstance(radius, jax.core.Tracer) and not float(radius) > 0:
+        raise ArgumentError(f"{where}: radius is {radius!r}, expected a positive number.")
+    return between_frames(sys, Rolling, frame, to, (3, 4, 5), parameter=[radius], **options)
