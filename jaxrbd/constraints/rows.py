@@ -24,7 +24,7 @@ from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.joints import Links, link_transforms
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.spatial import ZERO3, Force, Mat3, Motion, Vec3
+from jaxrbd.tree.spatial import Force, Mat3, Motion, Vec3
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,8 +154,11 @@ def constraint_rows(sys: System, con: Constraints, q, v, moving: Moving, a=None)
 
 def _wrenches(parts: list[Part], table: Table, side: str, q) -> Force:
     """K of all rows on one side; zero for those that do not act there."""
-    zero = lambda n: jnp.zeros((n,) + q.shape[-1:], q.dtype)  # noqa: E731
-    nothing = lambda n: jax.tree.map(lambda _: zero(n), Force(ZERO3, ZERO3))  # noqa: E731
+
+    def nothing(n: int) -> Force:
+        zero = jnp.zeros((n,) + q.shape[-1:], q.dtype)
+        return Force(Vec3(zero, zero, zero), Vec3(zero, zero, zero))
+
     found = [getattr(p, side) for p in parts]
     if all(K is None for K in found):
         return nothing(table.m)

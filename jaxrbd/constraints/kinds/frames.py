@@ -56,8 +56,11 @@ class Frames(Entry):
         return max(self.a, self.b) < len(sys.frame_names)
 
     @classmethod
-    def touch(cls, normal: Vec3, parameter) -> Vec3 | None:
-        """From A's place to the point whose motion counts, in world axes; None for the place itself."""
+    def touch(cls, mine: np.ndarray, normal: Vec3, parameter) -> Vec3 | None:
+        """From A's place to the point whose motion counts, in world axes; None for the place itself.
+
+        Zero for constraints that are not in the mask `mine`.
+        """
         return None
 
     @classmethod
@@ -78,7 +81,7 @@ class Frames(Entry):
         kinds = {kind: np.array([type(e) is kind for e in entries]) for kind in map(type, entries)}
 
         def touch(normal, parameter):
-            found = [k.touch(normal, parameter * _mask(mine, parameter)) for k, mine in kinds.items()]
+            found = [kind.touch(mine, normal, parameter) for kind, mine in kinds.items()]
             shifts = [x for x in found if x is not None]
             return sum(shifts[1:], shifts[0]) if shifts else None
 
@@ -201,10 +204,6 @@ def between_frames(
 def _used(entries) -> tuple[int, ...]:
     """Directions that some constraint holds."""
     return tuple(sorted({j for e in entries for j in e.mask}))
-
-
-def _mask(mask: np.ndarray, like):
-    return jnp.asarray(mask[:, None], like.dtype)
 
 
 def _join(components, like: Motion):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints.data import Constraints
@@ -26,7 +27,8 @@ class Rolling(Frames):
         return "rolling"
 
     @classmethod
-    def touch(cls, normal: Vec3, radius) -> Vec3:
+    def touch(cls, mine: np.ndarray, normal: Vec3, parameter) -> Vec3:
+        radius = parameter * jnp.asarray(mine[:, None], parameter.dtype)
         return normal * -radius
 
     @classmethod
