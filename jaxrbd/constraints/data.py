@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,9 +25,18 @@ from jaxrbd.engine.gather import gather
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.dtypes import resolve_dtype
 from jaxrbd.model.system import System, Topology, find, pytree, static
+from jaxrbd.tree.spatial import Force
 
-if TYPE_CHECKING:
-    from jaxrbd.constraints.rows import Part, Scene
+
+class Part(NamedTuple):
+    """Rows of one family of constraints; an axis of the batch may be 1 where nothing depends on it."""
+
+    phi: Any  # (n, B)
+    u: Any  # J v
+    gamma: Any  # J a + J̇v of rows on bodies, J̇v of rows on joints
+    KA: Force | None = None  # (n, B) wrenches on body A, in the axes of its node
+    KB: Force | None = None
+    kappa: Any = None  # one (entries, B) per constraint: the numbers of its `joint_entries`
 
 
 @dataclass(frozen=True)
@@ -58,8 +67,11 @@ class Entry(ABC):
 
     @classmethod
     @abstractmethod
-    def evaluate(cls, scene: Scene, which: np.ndarray) -> Part:
-        """Rows of the constraints `which`, all of this family, in the order of `places`."""
+    def evaluate(cls, scene, which: np.ndarray) -> Part:
+        """Rows of the constraints `which`, all of this family, in the order of `places`.
+
+        `scene`: the System, the constraints, and the state (`rows.Scene`), batch last.
+        """
 
     @classmethod
     def places(cls, entries: Sequence[Entry]) -> tuple[list[list[int]], int]:

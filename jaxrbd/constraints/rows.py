@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.data import Constraints, Entry, row_weights
+from jaxrbd.constraints.data import Constraints, Entry, Part, row_weights
 from jaxrbd.engine.gather import gather, gather_sum
 from jaxrbd.engine.scan import outward
 from jaxrbd.model.system import System, Topology
@@ -90,17 +90,6 @@ class Scene(NamedTuple):
     q: Any  # (nq, B)
     v: Any  # (nv, B)
     moving: Moving
-
-
-class Part(NamedTuple):
-    """Rows of one family of constraints; an axis of the batch may be 1 where nothing depends on it."""
-
-    phi: Any  # (n, B)
-    u: Any  # J v
-    gamma: Any  # J a + J̇v of rows on bodies, J̇v of rows on joints
-    KA: Force | None = None  # (n, B) wrenches on body A, in the axes of its node
-    KB: Force | None = None
-    kappa: Any = None  # one (entries, B) per constraint: the numbers of its `joint_entries`
 
 
 class Rows(NamedTuple):

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.data import Constraints, Entry
+from jaxrbd.constraints.data import Constraints, Entry, Part
 from jaxrbd.constraints.kinds.options import constraints_of
-from jaxrbd.constraints.rows import Part, Scene
+from jaxrbd.constraints.rows import Scene
 from jaxrbd.engine.gather import gather
 from jaxrbd.errors import ArgumentError
 from jaxrbd.forces import joint_coordinates

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.data import Constraints, Entry
+from jaxrbd.constraints.data import Constraints, Entry, Part
 from jaxrbd.constraints.kinds.options import WORLD, constraints_of, pose_in, world_pose
 from jaxrbd.constraints.kinds.relative import Relative, relative_motion
-from jaxrbd.constraints.rows import Part, Scene
+from jaxrbd.constraints.rows import Scene
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.names import check_name
 from jaxrbd.model.system import System, Topology

@@ -19,9 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.data import Constraints, Entry
+from jaxrbd.constraints.data import Constraints, Entry, Part
 from jaxrbd.constraints.kinds.options import constraints_of
-from jaxrbd.constraints.rows import Part, Scene
+from jaxrbd.constraints.rows import Scene
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, find
 from jaxrbd.tree.manifold import integrate, random_configuration

@@ -16,7 +16,8 @@ from jaxrbd.tree.frames import frame_pose
 
 WORLD = ("world", None)
 
-_OPTIONS = ("offset", "anchor", "q", "weight", "baumgarte", "target", "name")
+_OPTIONS = ("weight", "baumgarte", "target", "name")
+_PLACES = ("offset", "anchor", "q")  # of constraints between frames, which read them first
 
 
 def constraints_of(
@@ -35,7 +36,8 @@ def constraints_of(
 ) -> Constraints:
     """A `Constraints` of one entry."""
     for option in unknown:
-        check_name(f"constraint {entry.name!r}", "option", option, _OPTIONS)
+        known = _OPTIONS if pose_a is None else _PLACES + _OPTIONS
+        check_name(f"constraint {entry.name!r}", "option", option, known)
     dtype, where = sys.dtype, f"constraint {entry.name!r}"
     if np.shape(weight) not in ((), (entry.rows,)):
         raise ArgumentError(
