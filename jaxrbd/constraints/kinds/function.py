@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import CellType
 from typing import Any
 
 import jax
@@ -146,11 +147,22 @@ def _own(sys: System, kind: type[Function], f, params, joints, options: dict) ->
             f"{where}: {f!r} cannot be hashed, so that no program can be kept for it. "
             "Write a plain function and give it its numbers by params=."
         ) from None
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(_captured(f))):
+        raise ArgumentError(
+            f"{where}: it holds numbers from outside that are traced by jit, vmap or grad. "
+            "Give them by params=, and use the System that the function is called with."
+        )
     params = jax.tree.map(lambda x: jnp.asarray(x, sys.dtype), params)
     dofs = _dofs_of(sys, where, joints)
     entry = kind(name, f, _count(sys, where, kind, f, params), dofs)
     _try_out(sys, where, entry, params)
     return constraints_of(sys, entry, params=params, **options)
+
+
+def _captured(f) -> list:
+    """What a function holds from where it was written."""
+    cells = getattr(f, "__closure__", None) or ()
+    return [c.cell_contents for c in cells if c != CellType()]
 
 
 def _dofs_of(sys: System, where: str, joints) -> tuple[int, ...]:
