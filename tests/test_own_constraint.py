@@ -10,6 +10,7 @@ from constrained_cases import dense
 
 import jaxrbd as rbd
 from jaxrbd import constraints as con
+from jaxrbd.constraints.jacobian import evaluate
 from jaxrbd.errors import ArgumentError
 
 SOLVERS = (rbd.ConstrainedABA, rbd.ProxPV, rbd.ProxLTL, rbd.ProxLTLs, rbd.Dense)
@@ -45,12 +46,9 @@ def close(mine, ours, scale=1.0):
 
 
 def questions(sys, rows, q, v, a):
-    """What users ask of constraints at a state."""
+    """What users ask of constraints at a state: phi, J v, J a + J̇v, a*, J and what solvers make of it."""
     return (
-        con.constraint_error(sys, rows, q),
-        con.constraint_velocity(sys, rows, q, v),
-        con.constraint_acceleration(sys, rows, q, v, a),
-        con.constraint_target(sys, rows, q, v),
+        *evaluate(sys, rows, q, v, a),
         con.constraint_jacobian(sys, rows, q),
         con.delassus_matrix(sys, rows, q),
         con.kkt_factor(sys, rows, q).solve(v, jnp.ones(rows.rows))[0],
@@ -202,7 +200,7 @@ def test_derivatives_of_a_function_of_frames_are_ours():
         return jax.vmap(jax.grad(pull, (0, 1, 2)), (0, None, None))(jnp.stack([q, -q]), sys, v)
 
     for x, y in zip(jax.tree.leaves(run(mine)), jax.tree.leaves(run(ours))):
-        np.testing.assert_allclose(x, y, atol=1e-8 * max(1, np.abs(y).max()))
+        np.testing.assert_allclose(x, y, atol=1e-8 * np.abs(y).max(initial=1))
 
 
 def test_projection_meets_a_function():
