@@ -128,7 +128,7 @@ def test_a_path_is_no_system(call):
         lambda s, x: rbd.step(s, x),
         lambda s, x: rbd.rollout(s, x, steps=2),
         lambda s, x: rbd.linearize(s, x),
-        lambda s, x: rbd.constrained_step(s, x, None, con.weld(s, "tool", q=s.q0)),
+        lambda s, x: rbd.step(s, x, constraints=con.weld(s, "tool", q=s.q0)),
     ],
 )
 def test_a_pair_is_no_state(arm, call):
@@ -141,7 +141,7 @@ def test_an_integrator_class_is_no_integrator(arm):
     for call in (
         lambda: rbd.step(arm, start, None, rbd.RK4),
         lambda: rbd.rollout(arm, start, None, rbd.RK4, steps=2),
-        lambda: rbd.constrained_rollout(arm, start, None, con.weld(arm, "tool", q=arm.q0), rbd.RK4, steps=2),
+        lambda: rbd.linearize(arm, start, None, rbd.RK4, constraints=con.weld(arm, "tool", q=arm.q0)),
     ):
         with pytest.raises(ArgumentError, match=r"the class RK4, expected an object .*Write RK4\(dt=1e-3\)"):
             call()

@@ -18,8 +18,8 @@ LAYERS = [
     ("solution", "forces", "inertia", "ik_targets", "ik"),
     ("constraints",),
     ("integrators",),
+    ("controllers",),
     ("simulate", "devices"),
-    ("constrained_simulate",),
     ("demo", "commands", "cli", "__main__"),
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -66,6 +66,6 @@ def test_the_readme_starts_on_its_constraints():
     names |= {"q": names["sys"].q0, "v": np.zeros(names["sys"].nv)}
     for variable in ("held", "on", "start"):
         exec(re.search(rf"^{variable} = .*$", text, re.MULTILINE)[0], names)
-    assert "constrained_rollout(sys, start, None, held" in text
+    assert "rollout(sys, start, integrator=rbd.RK4(dt=1e-3), constraints=held" in text
     error = jaxrbd.constraints.constraint_error(names["sys"], names["held"], names["start"].q)
     np.testing.assert_allclose(error, 0, atol=1e-12)
