@@ -46,6 +46,13 @@ class Solution:
         """True where the answer meets the tolerance; one flag per problem of a batch."""
         return self.result == Result.converged
 
+    def __getattr__(self, name: str):
+        """Looked up where there is no such attribute: says where the value has it."""
+        remedy = (
+            f" Its value has it: write .value.{name}" if hasattr(self.__dict__.get("value"), name) else ""
+        )
+        raise AttributeError(f"{type(self).__name__} has no {name!r}.{remedy}")
+
     def __repr__(self):
         rank = len(getattr(self.result, "shape", ()))
         return f"Solution({verdict(self.result)}, value={brief(self.value)}{_numbers(self.stats, rank)})"

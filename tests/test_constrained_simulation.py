@@ -1,5 +1,7 @@
 """Stepping under constraints: loops stay closed, feet stay put, energy stays; springs against the ground."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import loops
@@ -92,21 +94,28 @@ def test_the_worst_result_counts():
     np.testing.assert_array_equal(worst(pairs[:, 0], pairs[:, 1]), [good, rest, bad, bad, bad])
 
 
-@pytest.mark.all_robots
 def test_gradient_of_a_constrained_rollout_against_differences():
+    """Projection included; with checkpoints and the last step alone the same numbers."""
     sys, con, q = loops.four_bar()
     start = rbd.State.at_rest(sys, q)
+    options = {"constraints": con, "solver": rbd.ProxLTL(), "integrator": rbd.SemiImplicitEuler(5e-3)}
 
-    @jax.jit
-    def f(u):
+    def cost(u, **more):
         controls = u[:, None] * jnp.array([1.0, 0, 0])
-        integrator = rbd.SemiImplicitEuler(5e-3)
-        path = rbd.constrained_rollout(sys, start, controls, con, integrator, solver=rbd.ProxLTL())
-        return path.value.q[-1, 2] + path.stats.lam[-1, 2]
+        path = rbd.rollout(sys, start, controls, **options, **more)
+        return path.value.q[-1, 2] + path.stats.lam[-1, 2], path
 
+    all_of_it = jax.jit(jax.value_and_grad(cost, has_aux=True))
+    last_one = jax.jit(jax.value_and_grad(partial(cost, checkpoint=4, keep="last"), has_aux=True))
+    f = lambda u: all_of_it(u)[0][0]  # noqa: E731
     u, d = jnp.linspace(0.5, 1, 10), jnp.linspace(1, -1, 10)
-    central = (f(u + 1e-5 * d) - f(u - 1e-5 * d)) / 2e-5
-    np.testing.assert_allclose(jax.jit(jax.grad(f))(u) @ d, central, rtol=1e-6)
+    (_, path), slope = all_of_it(u)
+    assert path.converged.all() and path.stats.moved.max() > 0
+    np.testing.assert_allclose(slope @ d, (f(u + 1e-5 * d) - f(u - 1e-5 * d)) / 2e-5, rtol=1e-6)
+    (_, last), same = last_one(u)
+    np.testing.assert_allclose(same, slope, rtol=1e-11)
+    for a, b in zip(jax.tree.leaves(last), jax.tree.leaves(path)):
+        np.testing.assert_allclose(a, b[-1:], rtol=1e-12, atol=1e-15)
 
 
 def brick():
