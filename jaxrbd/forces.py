@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.engine.gather import gather
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree.arguments import arguments, array
-from jaxrbd.tree.sweep import rows
 
 # These forces cost little: reverse mode computes their insides again rather than keep them for every step.
 _forgetful = partial(jax.checkpoint, prevent_cse=False)
@@ -41,8 +41,8 @@ def joint_positions(sys: System, q):
     """Scalar coordinate of every degree of freedom, (nv,); spherical and free joints give zero."""
     index = joint_coordinates(sys.topology)
     if (index < sys.nq).all():
-        return rows(q, index)
-    return rows(jnp.concatenate([q, jnp.zeros(1, q.dtype)]), index)
+        return gather(q, index)
+    return gather(jnp.concatenate([q, jnp.zeros(1, q.dtype)]), index)
 
 
 def passive_force(sys: System, q, v):
@@ -102,8 +102,8 @@ def actuator_force(sys: System, q, v, u):
 def _actuator_force(sys: System, q, v, u):
     dofs = np.array(sys.topology.actuator_dofs, int)
     u = jnp.clip(u, sys.control_range[:, 0], sys.control_range[:, 1])
-    length = sys.actuator_gear * rows(joint_positions(sys, q), dofs)
-    speed = sys.actuator_gear * rows(v, dofs)
+    length = sys.actuator_gear * gather(joint_positions(sys, q), dofs)
+    speed = sys.actuator_gear * gather(v, dofs)
     b = sys.actuator_bias
     force = sys.actuator_gain * u + b[:, 0] + b[:, 1] * length + b[:, 2] * speed
     force = sys.actuator_gear * jnp.clip(force, sys.force_range[:, 0], sys.force_range[:, 1])
@@ -116,7 +116,7 @@ def _sum_by_dof(force, dofs, nv):
     most = max([1] + [len(x) for x in lists])
     table = np.array([x + [len(dofs)] * (most - len(x)) for x in lists])
     padded = jnp.concatenate([force, jnp.zeros(1, force.dtype)])
-    return sum(rows(padded, table[:, k]) for k in range(most))
+    return sum(gather(padded, table[:, k]) for k in range(most))
 
 
 def applied_force(sys: System, q, v, u, tau=None):

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.engine.gather import put
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, check_system, find
-from jaxrbd.tree.sweep import put_rows
 
 
 def pseudo_inertia(mass, com, inertia):
@@ -115,9 +115,9 @@ def with_log_cholesky(sys: System, theta, links=None) -> System:
         raise ArgumentError(f"theta has shape {theta.shape}, expected ({len(index)}, 10): ten per link.")
     mass, com, inertia = from_pseudo_inertia(pseudo_inertia_from_log_cholesky(theta))
     return sys.replace(
-        mass=put_rows(sys.mass, index, mass),
-        com=put_rows(sys.com, index, com),
-        inertia=put_rows(sys.inertia, index, inertia),
+        mass=put(sys.mass, index, mass),
+        com=put(sys.com, index, com),
+        inertia=put(sys.inertia, index, inertia),
     )
 
 

@@ -23,7 +23,7 @@ from jaxrbd.constraints import (
     weld,
 )
 from jaxrbd.constraints.delassus import INVERSES, MATRICES, refined, still_task
-from jaxrbd.tree.batching import kernel
+from jaxrbd.tree.kernels import kernel
 
 STATES = 3
 # The aim is 1e-7 at mu = 1e6. Articulated inertias that carry mu miss it on the binary tree, whose links

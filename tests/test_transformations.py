@@ -9,7 +9,7 @@ import pytest
 import robots
 
 import jaxrbd as rbd
-from jaxrbd.tree.sweep import rows
+from jaxrbd.engine.gather import gather
 
 TYPES = ("revolute", "prismatic", "universal", "cylindrical", "planar", "spherical", "free")
 FUNCTIONS = {
@@ -140,9 +140,9 @@ def test_sums_over_a_batch_do_not_see_its_padding():
 def test_rows_are_read_like_an_index(index):
     """Runs, steps and repeats are slices, everything else a gather; the transpose sums what was read."""
     x, index = np.arange(20.0).reshape(10, 2) ** 2, np.array(index)
-    np.testing.assert_array_equal(rows(x, index), x[index])
-    np.testing.assert_array_equal(rows(x.T, index, 1), x.T[:, index])
+    np.testing.assert_array_equal(gather(x, index), x[index])
+    np.testing.assert_array_equal(gather(x.T, index, 1), x.T[:, index])
     weight = np.random.default_rng(0).standard_normal(x[index].shape)
     expected = np.zeros_like(x)
     np.add.at(expected, index, weight)
-    np.testing.assert_allclose(jax.grad(lambda y: jnp.sum(weight * rows(y, index)))(x), expected)
+    np.testing.assert_allclose(jax.grad(lambda y: jnp.sum(weight * gather(y, index)))(x), expected)

@@ -28,7 +28,6 @@ from jaxrbd.constraints.lanes import (
     close_lanes,
     lane_numbers,
     lane_wrenches,
-    move,
     pairs,
     pull_lanes,
     push_lanes,
@@ -39,17 +38,17 @@ from jaxrbd.constraints.lanes import (
 from jaxrbd.constraints.plan import Plan
 from jaxrbd.constraints.rows import sum_by_row
 from jaxrbd.constraints.supporting import Problem
+from jaxrbd.engine.gather import gather
+from jaxrbd.engine.scan import inward, outward
 from jaxrbd.solution import largest
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import eliminate, solve_roots, zero_articulated
-from jaxrbd.tree.scan import inward, outward
+from jaxrbd.tree.aba import solve_roots, zero_articulated
+from jaxrbd.tree.node import Pivot
 from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Motion, Vec3
-from jaxrbd.tree.sweep import rows
 
 
 class Factor(NamedTuple):
-    G: Force  # (NS, B)
-    Dinv: Any
+    pivot: Pivot | None  # (NS, B)
     s: Any  # (NS, lanes, B) K·S + kappa of the open rows
     lanes: Lanes | None  # (P, lanes, B)
     root: ArticulatedInertia  # (nroots, B)
@@ -82,12 +81,12 @@ def factor(plan: Plan, table, prob: Problem, x: Acting, soft: bool = True) -> Fa
     if lanes:
         entries = jnp.zeros((NS, lanes) + like.shape[-1:], like.dtype)
         if len(table.joint_rows):
-            entries = rows(jnp.concatenate([x.kappa, jnp.zeros_like(x.kappa[:1])]), plan.entry)
+            entries = gather(jnp.concatenate([x.kappa, jnp.zeros_like(x.kappa[:1])]), plan.entry)
     close = jnp.asarray(plan.close[:, :, None], like.dtype)
 
     def articulate(acc, xs):
         IA, K, L = acc
-        H, K_own, L_own, kappa, close, R, r, S, armature = xs
+        node, H, K_own, L_own, kappa, close = xs
         IA = IA + H
         kept = None
         if lanes:
@@ -96,34 +95,24 @@ def factor(plan: Plan, table, prob: Problem, x: Acting, soft: bool = True) -> Fa
                 L = L + L_own
             if inner:
                 IA, K, L, kept = close_lanes(inner, close, IA, K, L)
-        Ia, G, Dinv = eliminate(IA, S, armature)
+        Ia, pivot = node.eliminate(IA)
         s = None
         if lanes:
-            s = wide(S).dot(K) + kappa
-            K = move(K - wide(G) * s, R, r)
+            s = node.lanes.project(K) + kappa
+            K = node.lanes.hand_on(K - wide(pivot.UD) * s)
             if soft:
-                L = L + s[:, :, None] * (s * Dinv[:, None])[:, None]
-        return (Ia.rotate(R).from_(r), K, L), (G, Dinv, s, kept)
+                L = L + s[:, :, None] * (s * pivot.Dinv[:, None])[:, None]
+        return (node.hand_on(Ia), K, L), (pivot, s, kept)
 
     zero = kin.zeros(zero_articulated(), like)
     zero_lanes = lambda *n: jnp.zeros((*n, like.shape[-1]), like.dtype)  # noqa: E731
     zero_K = jax.tree.map(lambda _: zero_lanes(lanes), Force(Vec3(0, 0, 0), Vec3(0, 0, 0))) if lanes else None
     zero_L = zero_lanes(lanes, lanes) if lanes and soft else None
-    at = lambda tree, s: None if tree is None else kin.take(tree, s)  # noqa: E731
+    at = lambda tree, s: None if tree is None else gather(tree, s)  # noqa: E731
     own, root = slice(0, NS), slice(NS, None)
-    xs = (
-        at(H, own),
-        at(K, own),
-        at(L, own),
-        entries,
-        close[:NS] if lanes else None,
-        prob.R,
-        prob.r,
-        prob.S,
-        prob.armature,
-    )
+    xs = (prob.node, at(H, own), at(K, own), at(L, own), entries, close[:NS] if lanes else None)
     (IA0, K0, L0), out = inward(plan.support, articulate, xs, (zero, zero_K, zero_L))
-    G, Dinv, s, kept = out if NS else (None,) * 4
+    pivot, s, kept = out if NS else (None,) * 3
     IA0 = IA0 + at(H, root)
     world = None
     if lanes:
@@ -134,18 +123,18 @@ def factor(plan: Plan, table, prob: Problem, x: Acting, soft: bool = True) -> Fa
             IA0, K0, L0, kept0 = close_lanes(inner, close[NS:].at[0].set(0), IA0, K0, L0)
             kept = kept0 if kept is None else kin.join(kept, kept0)
         if plan.close[NS].any():
-            world = jnp.sum(L0, 0) if soft else _open_delassus(s, Dinv, zero_lanes(lanes, lanes))
+            world = jnp.sum(L0, 0) if soft else _open_delassus(s, pivot, zero_lanes(lanes, lanes))
             free = solve_roots(prob.armature0[:, :, None], wide(IA0), K0)
             world = world + jnp.sum(pairs(free, K0), 0)
-    return Factor(G, Dinv, s, kept, IA0, K0, world)
+    return Factor(pivot, s, kept, IA0, K0, world)
 
 
-def _open_delassus(s, Dinv, zero):
+def _open_delassus(s, pivot, zero):
     """sum over links of s sᵀ / D, link after link."""
     if s is None:
         return zero
     step = lambda L, x: (L + x[0][:, None] * (x[0] * x[1])[None], None)  # noqa: E731
-    return jax.lax.scan(step, zero, (s, Dinv))[0]
+    return jax.lax.scan(step, zero, (s, pivot.Dinv))[0]
 
 
 # --- solve ---------------------------------------------------------------------------------------------
@@ -167,26 +156,26 @@ def push(plan: Plan, prob: Problem, fac: Factor, p: Force, tau, l) -> Pushed:
 
     def step(acc, xs):
         p, l = acc
-        p_own, l_own, tau, R, r, S, G, Dinv, s, kept = xs
+        node, pivot, p_own, l_own, tau, s, kept = xs
         p = p + p_own
         before = None
         if lanes:
             l = l + l_own
             if inner:
                 p, l, before = push_lanes(inner, kept, p, l)
-        u = tau - S.dot(p)
+        u = tau - node.project(p)
         if lanes:
-            l = l + s * (u * Dinv)[:, None]
-        return ((p + G * u).rotate(R).from_(r), l), (u, before)
+            l = l + s * pivot.alone(u)[:, None]
+        return (node.hand_on(pivot.reaction(p, u)), l), (u, before)
 
-    at = lambda tree, s: None if tree is None else kin.take(tree, s)  # noqa: E731
+    at = lambda tree, s: None if tree is None else gather(tree, s)  # noqa: E731
     own, root = slice(0, NS), slice(NS, None)
     like = p.ang.x
     zero = (
         kin.zeros(Force(ZERO3, ZERO3), like),
         jnp.zeros((lanes, like.shape[-1]), like.dtype) if lanes else None,
     )
-    xs = (at(p, own), at(l, own), tau, prob.R, prob.r, prob.S, fac.G, fac.Dinv, fac.s, at(fac.lanes, own))
+    xs = (prob.node, fac.pivot, at(p, own), at(l, own), tau, fac.s, at(fac.lanes, own))
     (p0, l0), out = inward(plan.support, step, xs, zero)
     u, before = out if NS else (None, None)
     p0 = p0 + at(p, root)
@@ -215,7 +204,7 @@ def pull(plan: Plan, prob: Problem, fac: Factor, pushed: Pushed, A0: Motion, z):
     if z is not None:
         free = solve_roots(prob.armature0[:, :, None], wide(fac.root), fac.K0)
         A0 = A0 - jax.tree.map(lambda x: jnp.sum(x * z[None], 1), free)
-    at = lambda tree, s: None if tree is None else kin.take(tree, s)  # noqa: E731
+    at = lambda tree, s: None if tree is None else gather(tree, s)  # noqa: E731
     own, root = slice(0, NS), slice(NS, None)
     z0 = None
     if lanes:
@@ -226,12 +215,12 @@ def pull(plan: Plan, prob: Problem, fac: Factor, pushed: Pushed, A0: Motion, z):
 
     def step(parent, xs):
         A, z, _ = parent
-        R, r, S, G, Dinv, s, u, kept, l = xs
-        A = A.at(r).rotate(R.T)
+        node, pivot, s, u, kept, l = xs
+        A = node.arrive(A)
         if lanes:
             u = u - jnp.sum(s * z, 1)
-        a = u * Dinv - A.dot(G)
-        A = A + S * a
+        a = pivot.rate(pivot.alone(u), A)
+        A = A + node.expand(a)
         if inner:
             z = pull_lanes(inner, kept, l, A, z)
         return A, z, a
@@ -240,7 +229,7 @@ def pull(plan: Plan, prob: Problem, fac: Factor, pushed: Pushed, A0: Motion, z):
     if not NS:
         return A0, None, z0
     l = pushed.l[:NS] if inner else None
-    xs = (prob.R, prob.r, prob.S, fac.G, fac.Dinv, fac.s, pushed.u, at(fac.lanes, own), l)
+    xs = (prob.node, fac.pivot, fac.s, pushed.u, at(fac.lanes, own), l)
     A, zs, a = outward(plan.support, step, xs, start)
     return kin.join(A, A0), a, jnp.concatenate([zs, z0]) if lanes else None
 
@@ -272,13 +261,13 @@ def unbalanced(
         )
     f, joints, roots = row_forces(plan, table, x, force, prob.armature0.shape[0])
     p = prob.p + prob.H @ now.links - f
-    A0 = kin.take(now.links, slice(NS, None))
+    A0 = gather(now.links, slice(NS, None))
     tau0 = jnp.stack([*prob.tau0.ang, *prob.tau0.lin], 1) - prob.armature0 * jnp.stack([*A0.ang, *A0.lin], 1)
     tau0 = tau0 if roots is None else tau0 + roots
     tau0 = Force(Vec3(*(tau0[:, k] for k in range(3))), Vec3(*(tau0[:, k] for k in range(3, 6))))
     tau = None
     if NS:
-        tau = prob.tau - prob.armature * now.joints
+        tau = prob.tau - prob.node.armature * now.joints
         tau = tau if joints is None else tau + joints
     return Unbalanced(p, tau, tau0)
 
@@ -304,13 +293,13 @@ def correct(plan: Plan, table, prob: Problem, fac: Factor, x: Acting, now: Accel
     if plan.lanes:
         where = plan.closing * plan.lanes + plan.lane
         flat = zs.reshape((-1,) + zs.shape[2:])
-        dlam = jnp.where(plan.closed[:, None], dlam, -rows(flat, where))
+        dlam = jnp.where(plan.closed[:, None], dlam, -gather(flat, where))
     return step, dlam
 
 
 def largest_acceleration(plan: Plan, a: Accelerations):
     """Of supporting joints and roots, (B,)."""
-    A0 = kin.take(a.links, slice(plan.support.size, None))
+    A0 = gather(a.links, slice(plan.support.size, None))
     size = largest(jnp.stack([*A0.ang, *A0.lin]), (0, 1))
     return size if a.joints is None else jnp.maximum(size, largest(a.joints, 0))
 

@@ -19,10 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.engine.gather import gather
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.dtypes import resolve_dtype
 from jaxrbd.model.system import System, find, pytree, static
-from jaxrbd.tree.sweep import rows
 
 _WORDS = {(0, 1, 2, 3, 4, 5): "weld", (3, 4, 5): "connect", (5,): "point_on_plane"}
 
@@ -121,7 +121,7 @@ def combine(*constraints: Constraints) -> Constraints:
 def row_weights(entries: tuple[Entry, ...], weight):
     """One weight per row, (m, ...), from one per row or one per constraint."""
     owner = np.repeat(np.arange(len(entries)), [e.rows for e in entries])
-    return weight if weight.shape[0] == len(owner) else rows(weight, owner)
+    return weight if weight.shape[0] == len(owner) else gather(weight, owner)
 
 
 def as_constraints(constraints) -> Constraints:

@@ -23,14 +23,14 @@ from jaxrbd.constraints.plan import Plan, plan_of
 from jaxrbd.constraints.rows import table_of
 from jaxrbd.constraints.solvers import linear_task
 from jaxrbd.constraints.supporting import Problem, links_problem
+from jaxrbd.engine.gather import gather
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.names import hint
 from jaxrbd.model.system import System
 from jaxrbd.tree import sparse
 from jaxrbd.tree.arguments import arguments, require_mass
-from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.cholesky import mass_pattern
-from jaxrbd.tree.sweep import rows
+from jaxrbd.tree.kernels import kernel
 
 
 def delassus_matrix(sys: System, constraints, q, algorithm: str = "pv"):
@@ -143,7 +143,7 @@ def pv(task: Task):
     plan = plan_of(t, entries, late=True)
     prob, x = articulated_problem(task, plan)
     world = art.factor(plan, table_of(t, entries), prob, x, soft=False).world
-    return rows(rows(world, plan.lane), plan.lane, 1)
+    return gather(gather(world, plan.lane), plan.lane, 1)
 
 
 def efpa(task: Task):
@@ -151,9 +151,9 @@ def efpa(task: Task):
     plan, meeting = plan_of(t, entries), meeting_of(t, entries, every=True)
     prob, x = articulated_problem(task, plan)
     K = prop.half_rows(t, plan, table_of(t, entries), meeting, prob, x)
-    G, Dinv, root = prop.link_inertias(plan, prob)
-    omega = prop.link_inverses(plan, prob, G, Dinv, prop.root_inverses(prob, root))
-    return prop.assemble(task.con.rows, meeting, omega, prop.link_wrenches(meeting, prob, G, K))
+    pivot, root = prop.link_inertias(plan, prob)
+    omega = prop.link_inverses(plan, prob, pivot, prop.root_inverses(prob, root))
+    return prop.assemble(task.con.rows, meeting, omega, prop.link_wrenches(meeting, prob, pivot, K))
 
 
 def pvr(task: Task, augment: bool = False):
@@ -186,9 +186,9 @@ def from_base(task: Task, augment: bool):
     free = inverse.shape[0] - 1
     at = np.flatnonzero(meeting.root > 0)
     owner = meeting.row[at] * free + meeting.root[at] - 1
-    K1 = prop.sum_by_row(rows(K, meeting.at_root[at]), owner, m * free)
+    K1 = prop.sum_by_row(gather(K, meeting.at_root[at]), owner, m * free)
     K1 = K1.reshape((m, 6 * free) + K1.shape[2:])
-    return L1, K1, rows(inverse[1:], prop.FULL, 1)
+    return L1, K1, gather(inverse[1:], prop.FULL, 1)
 
 
 # --- damped inverses -----------------------------------------------------------------------------------
@@ -201,8 +201,8 @@ def caba(task: Task):
 def cabaf(task: Task):
     L1, K1, inverse = from_base(task, augment=True)
     i, j = np.triu_indices(task.con.rows)
-    coupled = jnp.sum(rows(_times_roots(K1, inverse), i) * rows(K1, j), 1)
-    return by_inversion_lemma(task, L1 + rows(coupled, prop.triangle(task.con.rows)))
+    coupled = jnp.sum(gather(_times_roots(K1, inverse), i) * gather(K1, j), 1)
+    return by_inversion_lemma(task, L1 + gather(coupled, prop.triangle(task.con.rows)))
 
 
 def by_inversion_lemma(task: Task, E):
@@ -216,9 +216,9 @@ def by_inversion_lemma(task: Task, E):
     if closed.all():
         return _diagonal(mu) - mu[:, None] * E * mu[None]
     c, o = np.flatnonzero(closed), np.flatnonzero(~closed)
-    block = lambda i, j: rows(rows(E, i), j, 1)  # noqa: E731
-    mu_c = rows(mu, c)
-    Sinv = spd_inverse(block(o, o) + _diagonal(1 / rows(mu, o)))
+    block = lambda i, j: gather(gather(E, i), j, 1)  # noqa: E731
+    mu_c = gather(mu, c)
+    Sinv = spd_inverse(block(o, o) + _diagonal(1 / gather(mu, o)))
     B = mu_c[:, None] * block(c, o)
     BS = _product(B, Sinv)
     top = _diagonal(mu_c) - mu_c[:, None] * block(c, c) * mu_c[None] + _product(BS, B)
@@ -226,7 +226,7 @@ def by_inversion_lemma(task: Task, E):
         [jnp.concatenate([top, -BS], 1), jnp.concatenate([-jnp.swapaxes(BS, 0, 1), Sinv], 1)]
     )
     back = np.argsort(np.concatenate([c, o]))
-    return rows(rows(whole, back), back, 1).reshape((m, m) + E.shape[2:])
+    return gather(gather(whole, back), back, 1).reshape((m, m) + E.shape[2:])
 
 
 def refined(task: Task, X, refinements: int):
@@ -245,16 +245,16 @@ def pvf(task: Task):
     blocks = base_blocks(task.sys, task.con)
     order = np.argsort(np.concatenate(blocks))
     sizes = [len(b) for b in blocks]
-    parts = [spd_inverse(rows(rows(L1, b), b, 1)) for b in blocks]
+    parts = [spd_inverse(gather(gather(L1, b), b, 1)) for b in blocks]
     place = np.cumsum([0, *sizes])
     widen = lambda x, k: jnp.pad(x, ((0, 0), (int(place[k]), int(m - place[k + 1])), (0, 0)))  # noqa: E731
     L1inv = jnp.concatenate([widen(x, k) for k, x in enumerate(parts)])
-    L1inv = rows(rows(L1inv, order), order, 1)
+    L1inv = gather(gather(L1inv, order), order, 1)
     if not K1.shape[1]:
         return L1inv
     # (L1 + K1 H1^-1 K1ᵀ)^-1 = L1^-1 - Y (H1 + K1ᵀ Y)^-1 Yᵀ, with Y = L1^-1 K1 block by block
-    halves = [_product(x, jnp.swapaxes(rows(K1, b), 0, 1)) for x, b in zip(parts, blocks)]
-    Y = rows(jnp.concatenate(halves), order)
+    halves = [_product(x, jnp.swapaxes(gather(K1, b), 0, 1)) for x, b in zip(parts, blocks)]
+    Y = gather(jnp.concatenate(halves), order)
     inner = spd_inverse_of_roots(inverse) + _product(jnp.swapaxes(K1, 0, 1), jnp.swapaxes(Y, 0, 1))
     return L1inv - _product(_product(Y, spd_inverse(inner)), Y)
 

@@ -20,7 +20,7 @@ from jaxrbd.constraints.supporting import Problem
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, Topology, pytree, static
 from jaxrbd.tree.arguments import arguments, array, require_mass
-from jaxrbd.tree.batching import kernel
+from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.spatial import ZERO3, Force
 
 

@@ -9,15 +9,14 @@ import numpy as np
 
 from jaxrbd.constraints.data import Constraints, Entry, as_constraints, check_constraints
 from jaxrbd.constraints.rows import Moving, Rows, constraint_rows, motion, table_of
+from jaxrbd.engine.gather import gather, put
 from jaxrbd.model.system import System, Topology
-from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments
-from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import columns_by_dof
 from jaxrbd.tree.frames import path_to_root
+from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import Vec3
-from jaxrbd.tree.sweep import put_rows
 
 
 def constraint_error(sys: System, constraints, q):
@@ -91,13 +90,13 @@ def jacobian(sys: System, con: Constraints, moving: Moving, x: Rows):
     t, nodes = sys.topology, nodes_of(sys.topology)
     table = table_of(t, con.entries)
     N = nodes.size
-    R, p = kin.take((moving.R, moving.p), slice(0, N))
-    S, origin = columns_by_dof(sys, moving.links.S.rotate(R), p, moving.roots)
+    R, p = gather((moving.R, moving.p), slice(0, N))
+    S, origin = columns_by_dof(sys, moving.links.node.S.rotate(R), p, moving.roots)
     J = jnp.zeros((table.m, t.nv) + x.u.shape[-1:], x.u.dtype)
     for mask, K, slots in zip(support(t, con.entries), (x.KA, x.KB), (table.slot_a, table.slot_b)):
         if not mask.any():
             continue
-        R_at, p_at = kin.take((moving.R, moving.p), slots)
+        R_at, p_at = gather((moving.R, moving.p), slots)
         K = K.rotate(R_at)
         column = lambda y: Vec3(*(c[:, None] for c in y))  # noqa: E731
         arm = column(p_at) - origin
@@ -106,5 +105,5 @@ def jacobian(sys: System, con: Constraints, moving: Moving, x: Rows):
     if len(table.joint_rows):
         flat = J.reshape((-1,) + J.shape[2:])
         where = table.joint_rows * t.nv + table.joint_dofs
-        J = put_rows(flat, where, jnp.broadcast_to(x.kappa, (len(where),) + J.shape[2:])).reshape(J.shape)
+        J = put(flat, where, jnp.broadcast_to(x.kappa, (len(where),) + J.shape[2:])).reshape(J.shape)
     return J

@@ -19,8 +19,8 @@ from jaxrbd.constraints.methods import constraint_pattern, matrices
 from jaxrbd.model.system import System, Topology, pytree, static
 from jaxrbd.tree import sparse
 from jaxrbd.tree.arguments import arguments, array, require_mass
-from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.cholesky import mass_pattern
+from jaxrbd.tree.kernels import kernel
 
 
 @pytree

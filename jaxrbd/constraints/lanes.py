@@ -14,9 +14,8 @@ import numpy as np
 
 from jaxrbd.constraints.plan import Plan
 from jaxrbd.constraints.rows import sum_by_row, summed_wrenches
-from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.spatial import ArticulatedInertia, Force, Mat3, Motion, Vec3
-from jaxrbd.tree.sweep import rows
+from jaxrbd.engine.gather import gather
+from jaxrbd.tree.spatial import ArticulatedInertia, Force, Motion, Vec3
 
 
 class Acting(NamedTuple):
@@ -30,9 +29,9 @@ class Acting(NamedTuple):
 
 def row_motion(plan: Plan, table, x: Acting, dA: Motion, a):
     """J a for accelerations of positions (P, B) and joints (NS, B)."""
-    y = kin.take(dA, plan.position_a).dot(x.KA)
+    y = gather(dA, plan.position_a).dot(x.KA)
     if (plan.position_b != plan.support.size).any():
-        y = y + kin.take(dA, plan.position_b).dot(x.KB)
+        y = y + gather(dA, plan.position_b).dot(x.KB)
     if len(table.joint_rows):
         at = jnp.stack([*dA.ang, *dA.lin], 1)
         NS = plan.support.size
@@ -41,7 +40,7 @@ def row_motion(plan: Plan, table, x: Acting, dA: Motion, a):
         where = np.where(
             plan.dof_column < 0, plan.dof_position, NS + 6 * (plan.dof_position - NS) + plan.dof_column
         )
-        y = y + sum_by_row(x.kappa * rows(every, where), table.joint_rows, table.m)
+        y = y + sum_by_row(x.kappa * gather(every, where), table.joint_rows, table.m)
     return y
 
 
@@ -51,7 +50,7 @@ def row_forces(plan: Plan, table, x: Acting, lam, nroots: int):
     f = summed_wrenches(x, lam, plan.position_a, plan.position_b, NS, NS + nroots)
     joints = roots = None
     if len(table.joint_rows):
-        push = x.kappa * rows(lam, table.joint_rows)
+        push = x.kappa * gather(lam, table.joint_rows)
         on_joint = plan.dof_column < 0
         joints = sum_by_row(
             push * jnp.asarray(on_joint, push.dtype)[:, None],
@@ -75,14 +74,14 @@ def lane_wrenches(plan: Plan, table, x: Acting) -> Force:
         extra = [
             jnp.concatenate([sum_by_row(column(c), owner, pairs + 1)[:pairs], extra[c]]) for c in range(6)
         ]
-    put = lambda a, b, e: rows(jnp.concatenate([a, b, e]), plan.wrench)  # noqa: E731
+    put = lambda a, b, e: gather(jnp.concatenate([a, b, e]), plan.wrench)  # noqa: E731
     six = [put(a, b, e) for a, b, e in zip([*x.KA.ang, *x.KA.lin], [*x.KB.ang, *x.KB.lin], extra)]
     return Force(Vec3(*six[:3]), Vec3(*six[3:]))
 
 
 def lane_numbers(plan: Plan, x):
     """One number per row where it begins: (P, lanes, B)."""
-    return rows(jnp.concatenate([x, jnp.zeros_like(x[:1])]), plan.begin)
+    return gather(jnp.concatenate([x, jnp.zeros_like(x[:1])]), plan.begin)
 
 
 # --- rows that close at a link --------------------------------------------------------------------------
@@ -147,7 +146,3 @@ def pairs(A: Motion, K: Force):
     """A_i · K_j for every two lanes: (n, lanes, lanes, B)."""
     left = jax.tree.map(lambda x: x[:, :, None], A)
     return left.dot(jax.tree.map(lambda x: x[:, None], K))
-
-
-def move(K: Force, R: Mat3, r: Vec3) -> Force:
-    return K.rotate(wide(R)).from_(wide(r))

@@ -13,8 +13,8 @@ import numpy as np
 from jaxrbd.constraints.data import Entry
 from jaxrbd.constraints.plan import plan_of
 from jaxrbd.constraints.rows import table_of
+from jaxrbd.engine.schedule import Schedule, schedule
 from jaxrbd.model.system import Topology
-from jaxrbd.tree.nodes import Schedule, schedule
 
 UPPER = np.triu_indices(6)  # the 21 numbers of a symmetric 6x6 matrix
 FULL = np.zeros((6, 6), int)

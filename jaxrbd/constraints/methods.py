@@ -28,7 +28,9 @@ from jaxrbd.constraints.penalties import (
 )
 from jaxrbd.constraints.plan import plan_of
 from jaxrbd.constraints.rows import Moving, Rows, sum_by_row, summed_wrenches, table_of
-from jaxrbd.constraints.supporting import gather, links_problem, rest_accelerations
+from jaxrbd.constraints.supporting import joint_accelerations_of, links_problem, rest_accelerations
+from jaxrbd.engine.gather import gather
+from jaxrbd.engine.scan import outward
 from jaxrbd.model.system import System
 from jaxrbd.solution import Result
 from jaxrbd.tree import kinematics as kin
@@ -39,9 +41,7 @@ from jaxrbd.tree.crba import mass_matrix_with
 from jaxrbd.tree.joints import Links
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.rnea import joint_loads
-from jaxrbd.tree.scan import outward
 from jaxrbd.tree.spatial import ZERO3, Force
-from jaxrbd.tree.sweep import rows
 
 
 class Task(NamedTuple):
@@ -98,7 +98,7 @@ def along_links(task: Task, late: bool = False):
 def in_joints(task: Task, plan, rest, a: art.Accelerations):
     """Joint accelerations (nv, B) of all links."""
     a_rest = None if rest is None else rest_accelerations(plan, rest, a.links)
-    return gather(task.sys, plan, a.joints, a_rest, a.links)
+    return joint_accelerations_of(task.sys, plan, a.joints, a_rest, a.links)
 
 
 def constrained_aba(task: Task, settings: Settings) -> Found:
@@ -265,8 +265,8 @@ def unbalanced(task: Task, a, lam, load=None):
     nodes = nodes_of(sys.topology)
 
     def move(A, x):
-        R, r, S, qdd = x
-        return A.at(r).rotate(R.T) + S * qdd
+        node, qdd = x
+        return node.arrive(A) + node.expand(qdd)
 
     p, p0, joints = forces_of_rows(sys, task.con, task.x, -lam)
     if load is not None:
@@ -276,7 +276,7 @@ def unbalanced(task: Task, a, lam, load=None):
     tau = task.tau if joints is None else task.tau - joints
     if a is not None:
         A0 = kin.root_rows(sys, a)
-        A = outward(nodes, move, (links.R, links.p, links.S, rows(a, nodes.v)), A0)
+        A = outward(nodes, move, (links.node, gather(a, nodes.v)), A0)
         I, I0 = link_inertias(sys, links)
         p, p0, tau = I @ A + p, I0 @ A0 + p0, tau - sys.armature * a
     if task.p is not None:
@@ -292,8 +292,8 @@ def forces_of_rows(sys: System, con: Constraints, x: Rows, lam):
     f = summed_wrenches(x, lam, table.slot_a, table.slot_b, N, N + nodes.nroots)
     joints = None
     if len(table.joint_rows):
-        joints = sum_by_row(x.kappa * rows(lam, table.joint_rows), table.joint_dofs, t.nv)
-    return kin.take(f, slice(0, N)), kin.take(f, slice(N, None)), joints
+        joints = sum_by_row(x.kappa * gather(lam, table.joint_rows), table.joint_dofs, t.nv)
+    return gather(f, slice(0, N)), gather(f, slice(N, None)), joints
 
 
 def joint_space(J, correct: Callable, first: Callable | None = None) -> Method:
@@ -388,11 +388,11 @@ def augmented_mass_matrix(task: Task, J, mu):
     """
     t, nodes = task.sys.topology, nodes_of(task.sys.topology)
     table, closed = table_of(t, task.con.entries), plan_of(t, task.con.entries).closed
-    K = task.x.KA.rotate(kin.take(task.moving.R, table.slot_a))
+    K = task.x.KA.rotate(gather(task.moving.R, table.slot_a))
     scaled = K * jnp.where(closed[:, None], mu, 0)
     outer = zero_articulated().minus_outer(Force(-K.ang, -K.lin), scaled)
     extra = jax.tree.map(lambda k: sum_by_row(k, table.slot_a, nodes.size + nodes.nroots), outer)
-    split = kin.take(extra, slice(0, nodes.size)), kin.take(extra, slice(nodes.size, None))
+    split = gather(extra, slice(0, nodes.size)), gather(extra, slice(nodes.size, None))
     M_mu = mass_matrix_with(task.sys, task.q, split)
     loops = np.flatnonzero(~closed)
     return M_mu + gram(J[loops], mu[loops]) if len(loops) else M_mu

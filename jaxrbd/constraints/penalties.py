@@ -17,11 +17,11 @@ from jaxrbd.constraints.lanes import Acting
 from jaxrbd.constraints.plan import Plan
 from jaxrbd.constraints.rows import sum_by_row
 from jaxrbd.constraints.supporting import Problem
+from jaxrbd.engine.gather import gather
+from jaxrbd.engine.scan import inward
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import eliminate, factor_ldl, symmetric_matrix, zero_articulated
-from jaxrbd.tree.scan import inward
+from jaxrbd.tree.aba import factor_ldl, symmetric_matrix, zero_articulated
 from jaxrbd.tree.spatial import Force
-from jaxrbd.tree.sweep import rows
 
 KAPPA = {"float64": 1e7, "float32": 3e4}
 LOCAL_KAPPA = {"float64": 1e9, "float32": 1e6}  # of `local_mobility`, which is larger than what a row sees
@@ -69,7 +69,7 @@ def _at_bodies(prob: Problem, position, K: Force):
     size = lambda H: H.A.xx + H.A.yy + H.A.zz + H.C.xx + H.C.yy + H.C.zz  # noqa: E731
     average = jnp.mean(size(prob.H), 0)
     used, row = np.unique(position, return_inverse=True)
-    H = kin.take(prob.H, used)
+    H = gather(prob.H, used)
     M = symmetric_matrix(H)
     floor = jnp.where(size(H) > 0, 1e-6 * size(H), 1e-3 * average)
     for k in range(6):
@@ -78,8 +78,8 @@ def _at_bodies(prob: Problem, position, K: Force):
     y = [*K.ang, *K.lin]
     for i in range(6):
         for k in range(i):
-            y[i] = y[i] - rows(L[i][k], row) * y[k]
-    return sum(y[i] * y[i] * rows(1 / D[i], row) for i in range(6))
+            y[i] = y[i] - gather(L[i][k], row) * y[k]
+    return sum(y[i] * y[i] * gather(1 / D[i], row) for i in range(6))
 
 
 def _joint_mobility(plan: Plan, prob: Problem):
@@ -87,14 +87,14 @@ def _joint_mobility(plan: Plan, prob: Problem):
     NS = plan.support.size
 
     def articulate(IA, x):
-        H, R, r, S, armature = x
-        Ia, _, Dinv = eliminate(IA + H, S, armature)
-        return Ia.rotate(R).from_(r), Dinv
+        node, H = x
+        Ia, pivot = node.eliminate(IA + H)
+        return node.hand_on(Ia), pivot.Dinv
 
     zero = kin.zeros(zero_articulated(), prob.p.ang.x)
-    xs = (kin.take(prob.H, slice(0, NS)), prob.R, prob.r, prob.S, prob.armature)
+    xs = (prob.node, gather(prob.H, slice(0, NS)))
     IA0, Dinv = inward(plan.support, articulate, xs, zero)
-    IA0 = IA0 + kin.take(prob.H, slice(NS, None))
+    IA0 = IA0 + gather(prob.H, slice(NS, None))
     six = jnp.stack([IA0.A.xx, IA0.A.yy, IA0.A.zz, IA0.C.xx, IA0.C.yy, IA0.C.zz], 1) + prob.armature0
     at = zip(plan.dof_position, plan.dof_column)
     return jnp.stack([Dinv[p] if column < 0 else 1 / six[p - NS, column] for p, column in at])

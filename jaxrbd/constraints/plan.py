@@ -17,8 +17,9 @@ import numpy as np
 
 from jaxrbd.constraints.data import Entry
 from jaxrbd.constraints.rows import table_of
+from jaxrbd.engine.schedule import Schedule, schedule
 from jaxrbd.model.system import Topology
-from jaxrbd.tree.nodes import Schedule, nodes_of, schedule
+from jaxrbd.tree.nodes import nodes_of
 
 
 @dataclass(frozen=True, eq=False)

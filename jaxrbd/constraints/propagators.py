@@ -23,13 +23,14 @@ from jaxrbd.constraints.meeting import FULL, UPPER, Meeting, triangle
 from jaxrbd.constraints.plan import Plan
 from jaxrbd.constraints.rows import sum_by_row
 from jaxrbd.constraints.supporting import Problem
+from jaxrbd.engine.gather import gather, gather_sum
+from jaxrbd.engine.scan import inward, outward
 from jaxrbd.model.system import Topology
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import eliminate, solve_roots, zero_articulated
+from jaxrbd.tree.aba import solve_roots, zero_articulated
+from jaxrbd.tree.node import Pivot
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.scan import inward, outward, sum_rows
 from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Mat3, Motion, Sym3, Vec3
-from jaxrbd.tree.sweep import rows
 
 
 def half_rows(t: Topology, plan: Plan, table, meeting: Meeting, prob: Problem, x: Acting):
@@ -44,11 +45,11 @@ def half_rows(t: Topology, plan: Plan, table, meeting: Meeting, prob: Problem, x
         T = x.kappa[:, None] * jnp.asarray(np.eye(6)[column][:, :, None], x.kappa.dtype)
         K = jnp.concatenate([K, T])
         if on_joint.any():
-            R, r = kin.take((prob.R, prob.r), np.where(on_joint, plan.dof_position, 0))
-            K = jnp.concatenate([K, -_stack(_unstack(T).rotate(R).from_(r))])
+            node = gather(prob.node, np.where(on_joint, plan.dof_position, 0))
+            K = jnp.concatenate([K, -_stack(node.hand_on(_unstack(T)))])
         else:
             K = jnp.concatenate([K, jnp.zeros_like(T)])
-    return sum_by_row(rows(K, meeting.source), meeting.owner, len(meeting.row))
+    return sum_by_row(gather(K, meeting.source), meeting.owner, len(meeting.row))
 
 
 def augmented(plan: Plan, prob: Problem, x: Acting) -> Problem:
@@ -56,7 +57,7 @@ def augmented(plan: Plan, prob: Problem, x: Acting) -> Problem:
     if not plan.closed.any():
         return prob
     which = np.flatnonzero(plan.closed)
-    K, mu = kin.take(x.KA, which), rows(x.mu, which)
+    K, mu = gather(x.KA, which), gather(x.mu, which)
     KmuK = zero_articulated().minus_outer(Force(-K.ang, -K.lin), K * mu)
     P = prob.H.A.xx.shape[0]
     add = jax.tree.map(lambda k: sum_by_row(k, plan.position_a[which], P), KmuK)
@@ -79,27 +80,29 @@ def branch_propagators(plan: Plan, meeting: Meeting, prob: Problem, K) -> Carrie
     NS, like, lanes = plan.support.size, prob.p.ang.x, meeting.lanes
     index = np.concatenate([np.stack(UPPER) + 6 * k for k in range(lanes // 6)], 1)
     units = jnp.broadcast_to(jnp.asarray(np.eye(6)[:, :, None], K.dtype), (6, 6) + K.shape[2:])
-    start = rows(jnp.concatenate([units, K, jnp.zeros_like(units[:1])]), meeting.start)
+    start = gather(jnp.concatenate([units, K, jnp.zeros_like(units[:1])]), meeting.start)
 
     def articulate(acc, xs):
         IA, P, omega = acc
-        H, station, start, R, r, S, armature = xs
-        Ia, G, Dinv = eliminate(IA + H, S, armature)
+        node, H, station, start = xs
+        Ia, pivot = node.eliminate(IA + H)
         here = station[:, None] > 0
         P = jax.tree.map(lambda p, e: jnp.where(here, e, p), P, start)
-        s = wide(S).dot(P)
-        omega = jnp.where(here, 0, omega) + rows(s, index[0], 1) * rows(s * Dinv[:, None], index[1], 1)
-        P = (P - wide(G) * s).rotate(wide(R)).from_(wide(r))
-        return (Ia.rotate(R).from_(r), P, omega), (P, omega)
+        s = node.lanes.project(P)
+        scaled = s * pivot.Dinv[:, None]
+        omega = jnp.where(here, 0, omega) + gather(s, index[0], 1) * gather(scaled, index[1], 1)
+        P = node.lanes.hand_on(P - wide(pivot.UD) * s)
+        return (node.hand_on(Ia), P, omega), (P, omega)
 
     zero_P = jax.tree.map(lambda _: jnp.zeros((lanes,) + like.shape[-1:], like.dtype), Force(ZERO3, ZERO3))
     zero_omega = jnp.zeros((index.shape[1],) + like.shape[-1:], like.dtype)
     zero = (kin.zeros(zero_articulated(), like), zero_P, zero_omega)
     station = jnp.asarray(meeting.is_station | ~plan.support.live, like.dtype)[:, None]
-    H = kin.take(prob.H, slice(0, NS))
-    xs = (H, station, Force(*(Vec3(*(start[:, :, k + i] for i in range(3))) for k in (0, 3))), *prob[:4])
+    H = gather(prob.H, slice(0, NS))
+    start_K = Force(*(Vec3(*(start[:, :, k + i] for i in range(3))) for k in (0, 3)))
+    xs = (prob.node, H, station, start_K)
     (IA0, _, _), out = inward(plan.support, articulate, xs, zero)
-    root = IA0 + kin.take(prob.H, slice(NS, None))
+    root = IA0 + gather(prob.H, slice(NS, None))
     if not NS:
         return Carried(start, zero_omega[None][:0], root)
     P, omega = out
@@ -108,8 +111,8 @@ def branch_propagators(plan: Plan, meeting: Meeting, prob: Problem, K) -> Carrie
 
 def station_propagators(meeting: Meeting, carried: Carried):
     """P (stations, 6, 6, B) and Omega (stations, 21, B) up to the next station."""
-    P = rows(carried.lanes[:, :6], meeting.last)
-    return jnp.swapaxes(P, 1, 2), rows(carried.omega[:, :21], meeting.last)
+    P = gather(carried.lanes[:, :6], meeting.last)
+    return jnp.swapaxes(P, 1, 2), gather(carried.omega[:, :21], meeting.last)
 
 
 def branch_inverses(meeting: Meeting, P, own, omega0):
@@ -121,8 +124,8 @@ def branch_inverses(meeting: Meeting, P, own, omega0):
 
     def step(above, x):
         P, own = x
-        W = jnp.sum(rows(above, FULL, 1)[:, :, :, None] * P[:, None], 2)
-        return own + jnp.sum(rows(P, UPPER[0], 2) * rows(W, UPPER[1], 2), 1)
+        W = jnp.sum(gather(above, FULL, 1)[:, :, :, None] * P[:, None], 2)
+        return own + jnp.sum(gather(P, UPPER[0], 2) * gather(W, UPPER[1], 2), 1)
 
     still = jnp.zeros_like(omega0)
     return jnp.concatenate([outward(meeting.stations, step, (P, own), still), omega0])
@@ -144,7 +147,7 @@ def branch_wrenches(meeting: Meeting, carried: Carried, P, K):
         new, _ = step(K, (meeting.steps[0], meeting.going[0]))
     if meeting.first.any():
         flat = carried.lanes.reshape((-1,) + carried.lanes.shape[2:])
-        new = jnp.where(meeting.first[:, None, None], rows(flat, meeting.carried), new)
+        new = jnp.where(meeting.first[:, None, None], gather(flat, meeting.carried), new)
     parts = [K, new]
     if T > 1:
         xs = (meeting.steps[1:].astype(np.int32), meeting.going[1:])
@@ -153,49 +156,49 @@ def branch_wrenches(meeting: Meeting, carried: Carried, P, K):
 
 
 def link_inertias(plan: Plan, prob: Problem):
-    """G and 1/D of every supporting link and the inertias of the roots: one inward pass."""
+    """Pivots of every supporting link and the inertias of the roots: one inward pass."""
     NS = plan.support.size
 
     def articulate(acc, xs):
-        H, R, r, S, armature = xs
-        Ia, G, Dinv = eliminate(acc + H, S, armature)
-        return Ia.rotate(R).from_(r), (G, Dinv)
+        node, H = xs
+        Ia, pivot = node.eliminate(acc + H)
+        return node.hand_on(Ia), pivot
 
-    xs = (kin.take(prob.H, slice(0, NS)), *prob[:4])
-    IA0, out = inward(plan.support, articulate, xs, kin.zeros(zero_articulated(), prob.p.ang.x))
-    G, Dinv = out if NS else (None, None)
-    return G, Dinv, IA0 + kin.take(prob.H, slice(NS, None))
+    xs = (prob.node, gather(prob.H, slice(0, NS)))
+    IA0, pivot = inward(plan.support, articulate, xs, kin.zeros(zero_articulated(), prob.p.ang.x))
+    return pivot, IA0 + gather(prob.H, slice(NS, None))
 
 
-def link_inverses(plan: Plan, prob: Problem, G, Dinv, omega0):
+def link_inverses(plan: Plan, prob: Problem, pivot: Pivot, omega0):
     """Omega of every supporting link and root, (P, 21, B): one outward pass.
 
-    Omega = (1 - S Gᵀ) Xᵀ Omega_parent X (1 - G Sᵀ) + S Sᵀ / D. With linear before angular it moves from
+    Omega = (1 - S Uᵀ/D) Xᵀ Omega_parent X (1 - U/D Sᵀ) + S Sᵀ / D. With linear before angular it moves from
     origin to origin like an inertia.
     """
     if not plan.support.size:
         return omega0
 
     def step(above: ArticulatedInertia, xs):
-        R, r, S, G, Dinv = xs
-        omega = above.from_(-r).rotate(R.T)
-        G, S = Force(G.lin, G.ang), Motion(S.lin, S.ang)
-        w = omega @ Motion(G.ang, G.lin)
-        half = Motion(w.ang, w.lin) - S * (0.5 * (Dinv + Motion(G.ang, G.lin).dot(w)))
+        node, (UD, Dinv) = xs
+        omega = node.take_back(above)
+        UD, S = Motion(UD.lin, UD.ang), Motion(node.S.lin, node.S.ang)
+        w = omega @ UD
+        half = Motion(w.ang, w.lin) - S * (0.5 * (Dinv + UD.dot(w)))
         return _minus_both(omega, S, half)
 
-    xs = (*prob[:3], G, Dinv)
-    return jnp.concatenate([_packed(outward(plan.support, step, xs, _swapped(omega0))), omega0])
+    inner = outward(plan.support, step, (prob.node, pivot), _swapped(omega0))
+    return jnp.concatenate([_packed(inner), omega0])
 
 
-def link_wrenches(meeting: Meeting, prob: Problem, G: Force, K):
+def link_wrenches(meeting: Meeting, prob: Problem, pivot: Pivot, K):
     """Half rows on the links that they pass, ((T + 1) h, 6, B), joint after joint."""
 
     def step(K, x):
         link, going = x
-        R, r, S, at = jax.tree.map(lambda y: y if isinstance(y, int) else y[link], (*prob[:3], G))
+        pick = lambda y: y if isinstance(y, int) else y[link]  # noqa: E731
+        node, UD = jax.tree.map(pick, (prob.node, pivot.UD))
         old = _unstack(K)
-        new = _stack((old - at * S.dot(old)).rotate(R).from_(r))
+        new = _stack(node.hand_on(old - UD * node.project(old)))
         K = jnp.where(going[:, None, None], new, K)
         return K, K
 
@@ -213,7 +216,7 @@ def root_inverses(prob: Problem, root: ArticulatedInertia):
     inverse = solve_roots(prob.armature0[:, :, None], wide(root), f)
     columns = jnp.stack([*inverse.ang, *inverse.lin], 1)
     flat = columns.reshape((columns.shape[0], 36) + columns.shape[3:])
-    return rows(flat, UPPER[0] * 6 + UPPER[1], 1)
+    return gather(flat, UPPER[0] * 6 + UPPER[1], 1)
 
 
 def assemble(m: int, meeting: Meeting, omega, K, carried: Carried | None = None):
@@ -221,13 +224,13 @@ def assemble(m: int, meeting: Meeting, omega, K, carried: Carried | None = None)
     parts = []
     if len(meeting.pairs):
         at, wrench = meeting.moved.T
-        moved = jnp.sum(rows(rows(omega, at), FULL, 1) * rows(K, wrench)[:, None], 2)
-        parts.append(jnp.sum(rows(K, meeting.pairs[:, 0]) * rows(moved, meeting.pairs[:, 1]), 1))
+        moved = jnp.sum(gather(gather(omega, at), FULL, 1) * gather(K, wrench)[:, None], 2)
+        parts.append(jnp.sum(gather(K, meeting.pairs[:, 0]) * gather(moved, meeting.pairs[:, 1]), 1))
     if carried is not None and len(meeting.grams):
-        parts.append(rows(carried.omega.reshape((-1,) + K.shape[2:]), meeting.grams))
+        parts.append(gather(carried.omega.reshape((-1,) + K.shape[2:]), meeting.grams))
     parts.append(jnp.zeros((1,) + K.shape[2:], K.dtype))
-    upper = sum_rows(jnp.concatenate(parts), meeting.table)
-    return rows(upper, triangle(m))
+    upper = gather_sum(jnp.concatenate(parts), meeting.table)
+    return gather(upper, triangle(m))
 
 
 def _minus_both(omega: ArticulatedInertia, S: Motion, w: Motion) -> ArticulatedInertia:

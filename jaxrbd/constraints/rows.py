@@ -20,14 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints.data import Constraints, Entry, row_weights
+from jaxrbd.engine.gather import gather, gather_sum
+from jaxrbd.engine.scan import outward
 from jaxrbd.forces import joint_coordinates
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.joints import Links, link_transforms
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.scan import outward, sum_rows
 from jaxrbd.tree.spatial import EYE3, ZERO3, Force, Mat3, Motion, Vec3, rotation_from_quaternion, vec3
-from jaxrbd.tree.sweep import rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,13 +119,11 @@ def motion(sys: System, q, v, a=None) -> Moving:
 
     def move(parent, x):
         R, p, V, A = parent
-        (R_loc, r, S, bias, _), qd, qdd = x
-        V = V.at(r).rotate(R_loc.T) + S * qd
-        A = A.at(r).rotate(R_loc.T) + V.cross(S * qd) + S * qdd
-        return R @ R_loc, p + R @ r, V, A if bias is None else A + bias
+        node, bias, qd, qdd = x
+        return R @ node.R, p + R @ node.r, *node.move(V, A, qd, qdd, bias)
 
     start = kin.broadcast((roots.R, jax.tree.map(jnp.zeros_like, roots.p), V0, A0), q)
-    xs = (links._replace(A=None), rows(v, nodes.v), rows(a, nodes.v))
+    xs = (links.node, links.bias, gather(v, nodes.v), gather(a, nodes.v))
     R, p, V, A = kin.join(outward(nodes, move, xs, start), start)
     return Moving(links, roots, R, p, V, A)
 
@@ -143,13 +141,13 @@ def constraint_rows(sys: System, con: Constraints, q, v, moving: Moving, a=None)
     if any(e.kind == "velocity" for e in entries):
         parts.append(_velocity_rows(con, v))
     full = lambda x: jnp.broadcast_to(x, x.shape[:-1] + q.shape[-1:])  # noqa: E731
-    number = lambda key: rows(jnp.concatenate([full(p[key]) for p in parts]), table.pick)  # noqa: E731
+    number = lambda key: gather(jnp.concatenate([full(p[key]) for p in parts]), table.pick)  # noqa: E731
     phi, u, gamma = number("phi"), number("u"), number("gamma")
     KA, KB = (_wrenches(parts, table, side, q) for side in ("KA", "KB"))
     kappa = _kappa(con, table, parts)
     if a is not None and kappa is not None:
-        gamma = gamma + sum_by_row(kappa * rows(a, table.joint_dofs), table.joint_rows, table.m)
-    per_row = lambda x: rows(x, table.entry)  # noqa: E731
+        gamma = gamma + sum_by_row(kappa * gather(a, table.joint_dofs), table.joint_rows, table.m)
+    per_row = lambda x: gather(x, table.entry)  # noqa: E731
     target = con.target - per_row(con.damping) * u - per_row(con.stiffness) * phi
     return Rows(KA, KB, kappa, phi, u, gamma, target, row_weights(entries, con.weight))
 
@@ -163,10 +161,10 @@ def sum_by_row(x, owners: np.ndarray, count: int):
     most = max(len(found) for found in lists)
     table = np.array([found + [len(owners)] * (most - len(found)) for found in lists])
     zero = jnp.zeros_like(x[:1])
-    sums = sum_rows(jnp.concatenate([x, zero]), table)
+    sums = gather_sum(jnp.concatenate([x, zero]), table)
     place = np.full(count, len(used))
     place[used] = np.arange(len(used))
-    return rows(jnp.concatenate([sums, zero]), place)
+    return gather(jnp.concatenate([sums, zero]), place)
 
 
 def summed_wrenches(x, lam, at_a: np.ndarray, at_b: np.ndarray, world: int, count: int) -> Force:
@@ -187,7 +185,7 @@ def _wrenches(parts, table, side, q) -> Force:
     rest = sum(p["phi"].shape[0] for p in parts[1:])
     fill = lambda x: jnp.concatenate([x, jnp.zeros((rest,) + x.shape[1:], x.dtype)]) if rest else x  # noqa: E731
     full = lambda x: jnp.broadcast_to(x, x.shape[:-1] + q.shape[-1:])  # noqa: E731
-    return jax.tree.map(lambda x: rows(fill(full(x)), table.pick), parts[0][side])
+    return jax.tree.map(lambda x: gather(fill(full(x)), table.pick), parts[0][side])
 
 
 def _kappa(con: Constraints, table: Table, parts):
@@ -217,16 +215,16 @@ def _coupling_rows(sys: System, con: Constraints, q, v, which):
     b = np.array([con.entries[k].b for k in which])
     coordinate = joint_coordinates(t)
     pad = lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])])  # noqa: E731
-    x = rows(pad(q), np.where(b >= 0, coordinate[b], t.nq))
-    vb = rows(pad(v), np.where(b >= 0, b, t.nv))
-    c = rows(con.parameter, np.array(which))
+    x = gather(pad(q), np.where(b >= 0, coordinate[b], t.nq))
+    vb = gather(pad(v), np.where(b >= 0, b, t.nv))
+    c = gather(con.parameter, np.array(which))
     power = [c[:, 0], c[:, 1], c[:, 2], c[:, 3], c[:, 4]]
     value = power[0] + x * (power[1] + x * (power[2] + x * (power[3] + x * power[4])))
     slope = power[1] + x * (2 * power[2] + x * (3 * power[3] + x * 4 * power[4]))
     bend = 2 * power[2] + x * (6 * power[3] + x * 12 * power[4])
     return {
-        "phi": rows(q, coordinate[a]) - value,
-        "u": rows(v, a) - slope * vb,
+        "phi": gather(q, coordinate[a]) - value,
+        "u": gather(v, a) - slope * vb,
         "gamma": -bend * vb * vb,
         "slope": slope,
     }
@@ -236,7 +234,7 @@ def _velocity_rows(con: Constraints, v):
     sums, start = [], 0
     for e in con.entries:
         if e.kind == "velocity":
-            x = con.coefficients[start : start + len(e.pattern)] * rows(
+            x = con.coefficients[start : start + len(e.pattern)] * gather(
                 v, np.array([d for _, d in e.pattern])
             )
             start += len(e.pattern)
@@ -267,25 +265,25 @@ def _side(sys: System, moving: Moving, entries, frames, position, quaternion) ->
     count = len(t.frame_bodies)
     bodies = np.array([t.frame_bodies[f] if f >= 0 else -1 for f in frames])
     slots = np.where(bodies >= 0, np.concatenate([nodes.body_slot, [0]])[bodies], nodes.size)
-    R, p, V, A = kin.take((moving.R, moving.p, moving.V, moving.A), slots)
+    R, p, V, A = gather((moving.R, moving.p, moving.V, moving.A), slots)
     g = Vec3(*(sys.gravity[k][None] for k in range(3)))
     V, A = V.rotate(R), A.rotate(R)
     A = Motion(A.ang, A.lin + g)
-    root = kin.take(moving.roots.p, np.concatenate([nodes.root, np.arange(nodes.nroots)]).astype(int)[slots])
+    root = gather(moving.roots.p, np.concatenate([nodes.root, np.arange(nodes.nroots)]).astype(int)[slots])
     # node axes -> body axes -> frame -> the constraint's own place in it
     to_body = moving.links.A.T
     eye = jax.tree.map(
         lambda x, like: jnp.full((nodes.nroots,) + like.shape[1:], float(x), like.dtype), EYE3, to_body
     )
-    R_body = R @ kin.take(kin.join(to_body, eye), slots)
+    R_body = R @ gather(kin.join(to_body, eye), slots)
     index = np.where(np.array(frames) >= 0, frames, count)
     at = jnp.concatenate([sys.frame_position, jnp.zeros_like(sys.frame_position[:1])])
     still = jnp.concatenate(
         [jnp.ones_like(sys.frame_quaternion[:1, :1]), jnp.zeros_like(sys.frame_quaternion[:1, 1:])], 1
     )
-    turned = rows(jnp.concatenate([sys.frame_quaternion, still]), index)
+    turned = gather(jnp.concatenate([sys.frame_quaternion, still]), index)
     R_frame = R_body @ rotation_from_quaternion(*(turned[:, k] for k in range(4)))
-    r = R_body @ vec3(rows(at, index)) + R_frame @ vec3(position)
+    r = R_body @ vec3(gather(at, index)) + R_frame @ vec3(position)
     return _Side(R, root, p, V, A, R_frame @ turn, r)
 
 
@@ -300,8 +298,8 @@ def _geometric_rows(sys: System, con: Constraints, moving: Moving, table: Table)
             moving,
             entries,
             [getattr(e, s) for e in entries],
-            rows(position, which),
-            rows(quaternion, which),
+            gather(position, which),
+            gather(quaternion, which),
         )
         for s, position, quaternion in (
             ("a", con.position_a, con.quaternion_a),
@@ -313,7 +311,7 @@ def _geometric_rows(sys: System, con: Constraints, moving: Moving, table: Table)
     d = (a.root - b.root) + (a.p - b.p) + (a.r - b.r)
     arm_a, arm_b = a.r, d + b.r  # from the nodes' origins to the point c
     normal = Vec3(axes.a.z, axes.b.z, axes.c.z)
-    parameter = rows(con.parameter, which)[:, 0]
+    parameter = gather(con.parameter, which)[:, 0]
     shift = ZERO3
     if (kinds == "rolling").any():
         radius = parameter * _mask(kinds == "rolling", parameter)

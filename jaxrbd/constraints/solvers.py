@@ -23,14 +23,15 @@ from jaxrbd.constraints.rows import (
     constraint_rows,
     motion,
 )
+from jaxrbd.engine.gather import gather
+from jaxrbd.engine.programs import merge, partial_jvp, partial_vjp
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, pytree, static
 from jaxrbd.solution import Result, Solution
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments, array, external, require_mass
-from jaxrbd.tree.batching import kernel
+from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.programs import partial_jvp, partial_vjp
 
 
 @pytree
@@ -222,8 +223,8 @@ def link_forces(sys: System, q, moving: Moving, f_ext):
     """I A + V x* I V - f_ext of every link and root, in their own axes."""
     N = nodes_of(sys.topology).size
     I, I0 = link_inertias(sys, moving.links)
-    V, A = kin.take((moving.V, moving.A), slice(0, N))
-    V0, A0 = kin.take((moving.V, moving.A), slice(N, None))
+    V, A = gather((moving.V, moving.A), slice(0, N))
+    V0, A0 = gather((moving.V, moving.A), slice(N, None))
     p, p0 = I @ A + V.cross_force(I @ V), I0 @ A0 + V0.cross_force(I0 @ V0)
     if f_ext is not None:
         f, f0 = kin.forces_in_links(sys, q, f_ext, moving.links)
@@ -260,38 +261,46 @@ def residuals(sys: System, con: Constraints, q, v, tau, f_ext, a, lam):
     return [-joint_forces(task), x.gamma - x.target]
 
 
+def batch_of(tree) -> int:
+    return max(x.shape[-1] for x in jax.tree.leaves(tree))
+
+
 def implicit_rules(settings: Settings):
     """Tangent and adjoint: the same linear problem with another right-hand side, by the same solver."""
     fixed = Settings(settings.method, max(settings.iterations or 5, 3), fixed=True, judged=False)
 
-    def at_solution(program, leaves, out):
-        n = max(x.shape[-1] for x in [*leaves, *out])
-        wide = lambda x: jnp.broadcast_to(x, x.shape[:-1] + (n,))  # noqa: E731
+    def at_solution(treedef, out, size: int):
+        wide = lambda x: jnp.broadcast_to(x, x.shape[:-1] + (size,))  # noqa: E731
 
         def run(leaves):
-            sys, con, *state = jax.tree.unflatten(program.treedef, leaves)
+            sys, con, *state = jax.tree.unflatten(treedef, leaves)
             q, v, tau, f_ext, _, _ = jax.tree.map(wide, state)
             return residuals(sys, con, q, v, tau, f_ext, wide(out[0]), wide(out[1]))
 
         return run
 
-    def linear(program, leaves, f, c) -> Found:
-        sys, con, q, _, _, _, _, mu = jax.tree.unflatten(program.treedef, leaves)
-        n = max([f.shape[-1], c.shape[-1], *(x.shape[-1] for x in leaves)])
+    def linear(args, f, c) -> Found:
+        sys, con, q, _, _, _, _, mu = args
+        n = batch_of((args, f, c))
         wide = lambda x: jnp.broadcast_to(x, x.shape[:-1] + (n,))  # noqa: E731
         q, f, c, mu = jax.tree.map(wide, (q, f, c, mu))
         return solve(linear_task(sys, con, q, f, c, mu), fixed)
 
-    def tangent(program, leaves, out, tangents):
-        moved = partial_jvp(at_solution(program, leaves, out), leaves, tangents)
-        found = linear(program, leaves, -moved[0], -moved[1])
+    def tangent(args, out, tangents):
+        leaves, treedef = jax.tree.flatten(args)
+        run = at_solution(treedef, out, batch_of((args, out)))
+        moved = partial_jvp(run, leaves, treedef.flatten_up_to(tangents))
+        found = linear(args, -moved[0], -moved[1])
         still = lambda x: jnp.zeros(x.shape[:-1] + found.a.shape[-1:], x.dtype)  # noqa: E731
         return [found.a, found.lam, *(still(x) for x in out[2:])]
 
-    def adjoint(program, leaves, out, active, cotangents):
+    def adjoint(args, out, wanted, cotangents):
         # [[M, -Jᵀ], [J, 0]]ᵀ (w, eta) = (cotangents of a and lam)
-        found = linear(program, leaves, cotangents[0], -cotangents[1])
-        run = at_solution(program, leaves, out)
-        return partial_vjp(run, leaves, active, [-found.a, found.lam])
+        found = linear(args, cotangents[0], -cotangents[1])
+        leaves, treedef = jax.tree.flatten(args)
+        active = treedef.flatten_up_to(wanted)
+        run = at_solution(treedef, out, batch_of((args, out)))
+        grads = partial_vjp(run, leaves, active, [-found.a, found.lam])
+        return jax.tree.unflatten(treedef, merge([None] * len(leaves), active, grads))
 
     return tangent, adjoint

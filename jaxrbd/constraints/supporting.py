@@ -14,22 +14,20 @@ import numpy as np
 
 from jaxrbd.constraints.plan import Plan
 from jaxrbd.constraints.rows import Moving
+from jaxrbd.engine.gather import gather
+from jaxrbd.engine.scan import inward
 from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import armature_of, eliminate, joint_accelerations, root_armature, zero_articulated
+from jaxrbd.tree.aba import heavy_nodes, joint_accelerations, root_armature, zero_articulated
+from jaxrbd.tree.node import Node, Pivot
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.scan import inward
-from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Inertia, Mat3, Motion, Vec3
-from jaxrbd.tree.sweep import rows
+from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Inertia, Motion
 
 
 class Problem(NamedTuple):
     """The links that support constraints, with all others folded into their inertias and forces."""
 
-    R: Mat3  # (NS, B) supporting slots
-    r: Vec3
-    S: Motion
-    armature: Any
+    node: Node  # (NS, B) supporting slots; None if there are none
     tau: Any
     armature0: Any  # (nroots, 6, B)
     H: ArticulatedInertia  # (P, B) positions: supporting slots, then roots
@@ -40,52 +38,50 @@ class Problem(NamedTuple):
 class Rest(NamedTuple):
     """What is left of the unsupported links: enough to find their accelerations afterwards."""
 
-    R: Mat3
-    r: Vec3
-    S: Motion
-    G: Force
-    ud: Any
+    node: Node
+    pivot: Pivot
+    alone: Any  # joint accelerations where the parents rest
 
 
 def links_problem(sys: System, plan: Plan, moving: Moving, I: Inertia, I0: Inertia, p: Force, p0: Force, tau):
     """Fold the unsupported links into the supporting ones: one inward pass over them."""
     nodes = nodes_of(sys.topology)
-    links, armature, joint = moving.links, armature_of(sys, nodes), rows(tau, nodes.v)
+    every, joint = heavy_nodes(sys, moving.links), gather(tau, nodes.v)
     like = p.ang.x
     wide = lambda x: x if isinstance(x, int) else jnp.broadcast_to(x, x.shape[:-1] + like.shape[-1:])  # noqa: E731
-    own = lambda tree, index: kin.take(jax.tree.map(wide, tree), index)  # noqa: E731
+    own = lambda tree, index: gather(jax.tree.map(wide, tree), index)  # noqa: E731
 
     def part(index, live):
-        R, r, S, arm, t = own((links.R, links.p, links.S, armature, joint), index)
+        node, tau = own((every, joint), index)
         if not live.all():
-            arm = arm + jnp.asarray(~live, arm.dtype)[:, None]
-        return R, r, S, arm, t
+            node = node._replace(armature=node.armature + jnp.asarray(~live, tau.dtype)[:, None])
+        return node, tau
 
     rest = None
     at_links = _solid(own(I, plan.slots).articulated(), plan.support.size, like)
     H = kin.join(at_links, _solid(I0.articulated(), nodes.nroots, like))
     pull = kin.join(own(p, plan.slots), kin.broadcast(p0, like))
     if plan.rest.size:
-        R, r, S, arm, t = part(plan.rest_slots, plan.rest.live)
+        node, t = part(plan.rest_slots, plan.rest.live)
 
         def articulate(acc, x):
             IA, p = acc
-            I, p_own, R, r, S, armature, tau = x
-            Ia, G, Dinv = eliminate(IA + I.articulated(), S, armature)
+            node, I, p_own, tau = x
+            Ia, pivot = node.eliminate(IA + I.articulated())
             p = p + p_own
-            u = tau - S.dot(p)
-            return (Ia.rotate(R).from_(r), (p + G * u).rotate(R).from_(r)), (G, u * Dinv)
+            u = tau - node.project(p)
+            return (node.hand_on(Ia), node.hand_on(pivot.reaction(p, u))), (pivot, pivot.alone(u))
 
-        xs = (own(I, plan.rest_slots), own(p, plan.rest_slots), R, r, S, arm, t)
+        xs = (node, own(I, plan.rest_slots), own(p, plan.rest_slots), t)
         zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), like)
-        (IA, pA), (G, ud) = inward(plan.rest, articulate, xs, zero)
+        (IA, pA), (pivot, alone) = inward(plan.rest, articulate, xs, zero)
         place = np.full(plan.support.size + nodes.nroots, len(plan.attachments))
         place[plan.attachments] = np.arange(len(plan.attachments))
-        put = lambda x: rows(jnp.concatenate([x, jnp.zeros_like(x[:1])]), place)  # noqa: E731
+        put = lambda x: gather(jnp.concatenate([x, jnp.zeros_like(x[:1])]), place)  # noqa: E731
         H, pull = H + jax.tree.map(put, IA), pull + jax.tree.map(put, pA)
-        rest = Rest(R, r, S, G, ud)
-    R, r, S, arm, t = part(plan.slots, plan.support.live) if plan.support.size else (None,) * 5
-    return Problem(R, r, S, arm, t, root_armature(sys), H, pull, kin.root_rows(sys, tau, Force)), rest
+        rest = Rest(node, pivot, alone)
+    node, t = part(plan.slots, plan.support.live) if plan.support.size else (None, None)
+    return Problem(node, t, root_armature(sys), H, pull, kin.root_rows(sys, tau, Force)), rest
 
 
 def _solid(tree, count: int, like):
@@ -95,11 +91,11 @@ def _solid(tree, count: int, like):
 
 def rest_accelerations(plan: Plan, rest: Rest, dA: Motion):
     """Outward over the unsupported links, from where they hang: their joint accelerations (NU, B)."""
-    start = kin.take(dA, plan.attachments)
-    return joint_accelerations(plan.rest, rest[:3], (rest.G, rest.ud), start, start.ang.x)
+    start = gather(dA, plan.attachments)
+    return joint_accelerations(plan.rest, rest.node, rest.pivot, rest.alone, start, start.ang.x)
 
 
-def gather(sys: System, plan: Plan, a, a_rest, dA: Motion):
+def joint_accelerations_of(sys: System, plan: Plan, a, a_rest, dA: Motion):
     """Joint accelerations (nv, B) from supporting links, unsupported ones and roots."""
     nodes = nodes_of(sys.topology)
     where = np.full(nodes.size, -1)
@@ -110,6 +106,6 @@ def gather(sys: System, plan: Plan, a, a_rest, dA: Motion):
         where[plan.rest_slots[plan.rest.live]] = plan.support.size + np.flatnonzero(plan.rest.live)
     at_nodes = None
     if parts:
-        at_nodes = rows(jnp.concatenate(parts), np.maximum(where, 0))
-    A0 = kin.take(dA, slice(plan.support.size, None))
+        at_nodes = gather(jnp.concatenate(parts), np.maximum(where, 0))
+    A0 = gather(dA, slice(plan.support.size, None))
     return kin.gather_dofs(sys, at_nodes, [*A0.ang, *A0.lin])

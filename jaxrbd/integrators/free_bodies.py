@@ -17,9 +17,9 @@ from functools import lru_cache
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.engine.gather import gather
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree.manifold import conjugate, exchange, integrate, layout, quaternion_rotate, unit
-from jaxrbd.tree.sweep import rows
 
 
 def advance(sys: System, q, v, a, dt):
@@ -32,12 +32,12 @@ def advance(sys: System, q, v, a, dt):
     turning, sliding = fv[:, None] + np.arange(3), fv[:, None] + np.arange(3, 6)
     place, turn = fq[:, None] + np.arange(3), fq[:, None] + np.arange(3, 7)
     s = centres(sys)
-    before, after = unit(rows(q, turn)), rows(moved, turn)
-    omega, new_omega = rows(v, turning), rows(later, turning)
-    u = rows(v, sliding) + jnp.cross(omega, s)
-    rate = rows(a, sliding) + jnp.cross(rows(a, turning), s) + jnp.cross(omega, u)
+    before, after = unit(gather(q, turn)), gather(moved, turn)
+    omega, new_omega = gather(v, turning), gather(later, turning)
+    u = gather(v, sliding) + jnp.cross(omega, s)
+    rate = gather(a, sliding) + jnp.cross(gather(a, turning), s) + jnp.cross(omega, u)
     w = quaternion_rotate(before, u + dt * rate)
-    x = rows(q, place) + (dt * w + quaternion_rotate(before, s) - quaternion_rotate(after, s))
+    x = gather(q, place) + (dt * w + quaternion_rotate(before, s) - quaternion_rotate(after, s))
     new_u = quaternion_rotate(conjugate(after), w) - jnp.cross(new_omega, s)
     return exchange(moved, place, x), exchange(later, sliding, new_u)
 
@@ -49,11 +49,11 @@ def carry(sys: System, q, v, q1):
         return v
     turning, sliding = fv[:, None] + np.arange(3), fv[:, None] + np.arange(3, 6)
     turn = fq[:, None] + np.arange(3, 7)
-    s, before, after = centres(sys), unit(rows(q, turn)), unit(rows(q1, turn))
+    s, before, after = centres(sys), unit(gather(q, turn)), unit(gather(q1, turn))
     across = lambda x: quaternion_rotate(conjugate(after), quaternion_rotate(before, x))  # noqa: E731
-    omega = rows(v, turning)
+    omega = gather(v, turning)
     new = across(omega)
-    u = across(rows(v, sliding) + jnp.cross(omega, s)) - jnp.cross(new, s)
+    u = across(gather(v, sliding) + jnp.cross(omega, s)) - jnp.cross(new, s)
     return exchange(exchange(v, turning, new), sliding, u)
 
 
@@ -72,6 +72,6 @@ def centres(sys: System):
     n = sys.topology.link_count
     where = sys.frame_position[:n] + quaternion_rotate(unit(sys.frame_quaternion[:n]), sys.com)
     pad = lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])])  # noqa: E731
-    mass, where = rows(pad(sys.mass), table), rows(pad(where), table)
+    mass, where = gather(pad(sys.mass), table), gather(pad(where), table)
     total = jnp.sum(mass, 1)
     return jnp.sum(mass[..., None] * where, 1) / jnp.where(total > 0, total, 1)[:, None]

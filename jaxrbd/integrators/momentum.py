@@ -12,16 +12,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.engine.gather import gather
+from jaxrbd.engine.scan import outward
 from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.aba import solve_ldl
-from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.joints import column, joint_transforms
+from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.manifold import exchange
+from jaxrbd.tree.node import Node
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.scan import outward
 from jaxrbd.tree.spatial import Inertia, Motion, Sym3, Vec3, rotation_from_quaternion, vec3
-from jaxrbd.tree.sweep import rows
 
 
 def keep_momentum(sys: System, start, a, end, dt):
@@ -37,7 +38,7 @@ def keep_momentum(sys: System, start, a, end, dt):
     mass, c, P, L = _centroidal(_wrenches(sys, q, v, a + v / dt), dt)
     c1, v1 = _with_momentum(sys, q1, v1, P, L)
     places = np.array([sys.topology.q_starts[b] for b in bodies])[:, None] + np.arange(3)
-    x = vec3(rows(q, places)) + c - c1 + P * (dt / mass)
+    x = vec3(gather(q, places)) + c - c1 + P * (dt / mass)
     return exchange(q1, places, jnp.stack([*x], 1)), v1
 
 
@@ -58,10 +59,10 @@ def _with_momentum(sys: System, q, v, P: Vec3, L: Vec3):
     turn = Vec3(*solve_ldl(inertia, [*(L - L_now)]))
     slide = (P - P_now) * (1 / mass) - turn.cross(c)
     at_q = np.array([t.q_starts[b] for b in bodies])
-    R = rotation_from_quaternion(*(rows(q, at_q + k) for k in range(3, 7)))
+    R = rotation_from_quaternion(*(gather(q, at_q + k) for k in range(3, 7)))
     change = Motion(turn, slide).rotate(R.T)
     twists = np.array([t.v_starts[b] for b in bodies])[:, None] + np.arange(6)
-    return c, exchange(v, twists, rows(v, twists) + jnp.stack([*change.ang, *change.lin], 1))
+    return c, exchange(v, twists, gather(v, twists) + jnp.stack([*change.ang, *change.lin], 1))
 
 
 def _centroidal(h, dt=1):
@@ -92,23 +93,23 @@ def _wrenches(sys: System, q, v, a):
         j, qdd, qd = x
         r = R @ j.p
         R = R @ j.R
-        S = column(j, R)
-        A = A.at(r) + S * qdd
-        if V is not None:
-            V = V.at(r) + S * qd
-            A = A + V.cross(S * qd)
-        return R, p + r, A if j.bias is None else A + j.bias.rotate(R), V
+        node = Node(None, r, column(j, R))
+        bias = None if j.bias is None else j.bias.rotate(R)
+        if V is None:
+            return R, p + r, node.arrive(A) + node.expand(qdd), None
+        V, A = node.move(V, A, qd, qdd, bias)
+        return R, p + r, A, V
 
     start = kin.broadcast((roots.R, jax.tree.map(jnp.zeros_like, roots.p), A0, roots.V), q)
-    speeds = None if v is None else rows(v, nodes.v)
-    R, p, A, V = outward(nodes, move, (joints, rows(a, nodes.v), speeds), start)
+    speeds = None if v is None else gather(v, nodes.v)
+    R, p, A, V = outward(nodes, move, (joints, gather(a, nodes.v), speeds), start)
     bodies, root_bodies = kin.node_inertias(sys, kin.body_inertias(sys))
     own = _numbers(root_bodies.rotate(roots.R), *start[1:], q)[1:]
     if not nodes.size:
         return own
     parts = _numbers(bodies.rotate(R), p, A, V, q)
     trees = [np.flatnonzero((nodes.root == k) & nodes.live) for k in range(1, nodes.nroots)]
-    return own + jnp.stack([jnp.sum(rows(parts, tree), 0) for tree in trees])
+    return own + jnp.stack([jnp.sum(gather(parts, tree), 0) for tree in trees])
 
 
 def _numbers(I: Inertia, p: Vec3, A: Motion, V: Motion | None, like):

@@ -13,16 +13,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.engine.gather import gather
+from jaxrbd.engine.scan import inward, outward
+from jaxrbd.engine.schedule import Schedule
 from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree import rnea_derivatives
 from jaxrbd.tree.arguments import arguments, external, require_mass
-from jaxrbd.tree.batching import Base, kernel
 from jaxrbd.tree.dense import forward_dynamics_dense
 from jaxrbd.tree.joints import Links, link_transforms
-from jaxrbd.tree.nodes import Schedule, nodes_of
+from jaxrbd.tree.kernels import kernel
+from jaxrbd.tree.node import Node, Pivot
+from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.rnea import _inverse_dynamics
-from jaxrbd.tree.scan import inward, outward
 from jaxrbd.tree.spatial import (
     ZERO3,
     ArticulatedInertia,
@@ -32,7 +34,6 @@ from jaxrbd.tree.spatial import (
     Sym3,
     Vec3,
 )
-from jaxrbd.tree.sweep import rows
 
 NO_BIAS = Motion(ZERO3, ZERO3)
 
@@ -41,32 +42,8 @@ class Factor(NamedTuple):
     """What remains of the inward pass over inertias: enough to apply M^-1 in O(nb)."""
 
     links: Links
-    G: Force  # U / D
-    Dinv: object
+    pivot: Pivot | None
     root: ArticulatedInertia  # of the free roots, in their own axes
-
-
-def articulated_step(acc: ArticulatedInertia, I, S: Motion, armature):
-    """[RBDA] Eq. 7.43-7.47 for one column: IA, then U, D, and what the parent is handed."""
-    return eliminate(acc + I.articulated(), S, armature)
-
-
-def eliminate(IA: ArticulatedInertia, S: Motion, armature):
-    """Let the column S move freely: IA - U Uᵀ/D, with G = U/D and 1/D."""
-    U = IA @ S
-    Dinv = 1 / (S.dot(U) + armature)
-    G = U * Dinv
-    # S·G = 1 - armature/D holds exactly in exact arithmetic; making it hold in floating point keeps what
-    # is handed on free of the eliminated motion, which nearly parallel axes would amplify
-    rest = (1 - armature * Dinv) - S.dot(G)
-    G = G + Force(S.ang, S.lin) * rest
-    return IA.minus_outer(U, G), G, Dinv
-
-
-def bias_step(Ia: ArticulatedInertia, pA: Force, S: Motion, c: Motion, G: Force, tau):
-    """The force handed to the parent, and u = tau - S·pA."""
-    u = tau - S.dot(pA)
-    return pA + Ia @ c + G * u, u
 
 
 def forward_dynamics(sys: System, q, v, tau, f_ext=None):
@@ -108,18 +85,18 @@ def articulated_motion(sys: System, q, v, tau, f_ext):
     """
     nodes = nodes_of(sys.topology)
     links = link_transforms(sys, q, v)
-    qd, R0 = rows(v, nodes.v), kin.root_states(sys, q).R
+    qd, R0 = gather(v, nodes.v), kin.root_states(sys, q).R
 
     # pass 1, outward: velocities
     def velocity(V, x):
-        R, p, S, qd = x
-        return V.at(p).rotate(R.T) + S * qd
+        node, qd = x
+        return node.arrive(V) + node.expand(qd)
 
     V0 = kin.root_rows(sys, v, Motion)
-    V = outward(nodes, velocity, (links.R, links.p, links.S, qd), V0)
+    V = outward(nodes, velocity, (links.node, qd), V0)
 
     # between the passes, all links at once: velocity products and bias forces
-    c = V.cross(links.S * qd)
+    c = V.cross(links.node.expand(qd))
     c = c if links.bias is None else c + links.bias
     I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
     I = I.rotate(links.A.T)
@@ -131,17 +108,19 @@ def articulated_motion(sys: System, q, v, tau, f_ext):
     # pass 2, inward: articulated inertias and biases
     def articulate(acc, x):
         IA, pA = acc
-        I, p_own, link, c, tau, armature = x
-        R, r, S, _, _ = link
-        Ia, G, Dinv = articulated_step(IA, I, S, armature)
-        pa, u = bias_step(Ia, pA + p_own, S, c, G, tau)
-        return (Ia.rotate(R).from_(r), pa.rotate(R).from_(r)), (G, u * Dinv, Dinv)
+        node, I, p_own, c, tau = x
+        Ia, pivot = node.eliminate(IA + I.articulated())
+        pA = pA + p_own
+        u = tau - node.project(pA)
+        pa = pivot.reaction(pA + Ia @ c, u)
+        return (node.hand_on(Ia), node.hand_on(pa)), (pivot, pivot.alone(u))
 
     zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), q)
-    xs = (I, pA, links._replace(bias=None, A=None), c, rows(tau, nodes.v), armature_of(sys, nodes))
-    (IA0, p0), out = inward(nodes, articulate, xs, zero)
-    G, ud, Dinv = out if nodes.size else (None, None, None)
-    factor = Factor(links, G, Dinv, IA0 + I0.articulated())
+    (IA0, p0), out = inward(
+        nodes, articulate, (heavy_nodes(sys, links), I, pA, c, gather(tau, nodes.v)), zero
+    )
+    pivot, alone = out if nodes.size else (None, None)
+    factor = Factor(links, pivot, IA0 + I0.articulated())
 
     # the roots: a 6x6 symmetric solve each; the world accelerates against gravity, but armature does not
     g = R0.T @ Vec3(*(sys.gravity[k][None] for k in range(3)))
@@ -153,25 +132,31 @@ def articulated_motion(sys: System, q, v, tau, f_ext):
     A0 = Motion(A0.ang, A0.lin - g * world)
 
     # pass 3, outward: accelerations
-    qdd = joint_accelerations(nodes, links[:3], (G, ud), A0, q, c)
+    qdd = joint_accelerations(nodes, links.node, pivot, alone, A0, q, c)
     return kin.gather_dofs(sys, qdd, [*A0.ang, *(A0.lin + g)]), factor
 
 
-def joint_accelerations(nodes: Schedule, links, Gu, A0: Motion, like, c=NO_BIAS):
-    """Outward from the accelerations A0 of the roots: a = u/D - G·A for every node.
-
-    `links`: their (R, p, S); `Gu`: (G, u/D) from the inward pass.
-    """
+def joint_accelerations(nodes: Schedule, node: Node, pivot: Pivot | None, alone, A0: Motion, like, c=NO_BIAS):
+    """Outward from the accelerations A0 of the roots: (u - U·A) / D of every node; `alone` is u / D."""
 
     def accelerate(parent, x):
-        A, _ = parent
-        R, r, S, c, (G, ud) = x
-        A = A.at(r).rotate(R.T) + c
-        a = ud - A.dot(G)
-        return A + S * a, a
+        node, pivot, alone, c = x
+        A = node.arrive(parent[0]) + c
+        a = pivot.rate(alone, A)
+        return A + node.expand(a), a
 
     start = kin.broadcast((A0, jnp.zeros_like(A0.ang.x)), like)
-    return outward(nodes, accelerate, (*links, c, Gu), start)[1]
+    needed = pivot and pivot._replace(Dinv=None)
+    return outward(nodes, accelerate, (node, needed, alone, c), start)[1]
+
+
+def heavy_nodes(sys: System, links: Links) -> Node:
+    """Nodes with their armature, as elimination needs them; dead slots have one, lest they divide by 0."""
+    nodes = nodes_of(sys.topology)
+    armature = gather(sys.armature, nodes.v)
+    if not nodes.live.all():
+        armature = armature + jnp.asarray(~nodes.live, sys.dtype)[:, None]
+    return links.node._replace(armature=armature)
 
 
 def articulated_solve(sys: System, q, b):
@@ -182,16 +167,17 @@ def articulated_solve(sys: System, q, b):
 
     def articulate(acc, x):
         IA, p = acc
-        I, R, r, S, armature, b = x
-        Ia, G, Dinv = articulated_step(IA, I, S, armature)
-        u = b - S.dot(p)
-        return (Ia.rotate(R).from_(r), (p + G * u).rotate(R).from_(r)), (G, u * Dinv)
+        node, I, b = x
+        Ia, pivot = node.eliminate(IA + I.articulated())
+        u = b - node.project(p)
+        return (node.hand_on(Ia), node.hand_on(pivot.reaction(p, u))), (pivot, pivot.alone(u))
 
     zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), b)
-    xs = (I.rotate(links.A.T), *links[:3], armature_of(sys, nodes), rows(b, nodes.v))
-    (IA0, p0), Gu = inward(nodes, articulate, xs, zero)
+    xs = (heavy_nodes(sys, links), I.rotate(links.A.T), gather(b, nodes.v))
+    (IA0, p0), out = inward(nodes, articulate, xs, zero)
     A0 = solve_roots(root_armature(sys), IA0 + I0.articulated(), kin.root_rows(sys, b, Force) - p0)
-    a = joint_accelerations(nodes, links[:3], Gu, A0, b)
+    pivot, alone = out if nodes.size else (None, None)
+    a = joint_accelerations(nodes, links.node, pivot, alone, A0, b)
     return kin.gather_dofs(sys, a, [*A0.ang, *A0.lin])
 
 
@@ -202,14 +188,13 @@ def articulated_factor(sys: System, q) -> Factor:
     I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
 
     def articulate(acc, x):
-        I, R, r, S, armature = x
-        Ia, G, Dinv = articulated_step(acc, I, S, armature)
-        return Ia.rotate(R).from_(r), (G, Dinv)
+        node, I = x
+        Ia, pivot = node.eliminate(acc + I.articulated())
+        return node.hand_on(Ia), pivot
 
-    xs = (I.rotate(links.A.T), links.R, links.p, links.S, armature_of(sys, nodes))
-    IA0, out = inward(nodes, articulate, xs, kin.zeros(zero_articulated(), q))
-    G, Dinv = out if nodes.size else (None, None)
-    return Factor(links, G, Dinv, IA0 + I0.articulated())
+    xs = (heavy_nodes(sys, links), I.rotate(links.A.T))
+    IA0, pivot = inward(nodes, articulate, xs, kin.zeros(zero_articulated(), q))
+    return Factor(links, pivot, IA0 + I0.articulated())
 
 
 def factor_solve(sys: System, factor: Factor, b):
@@ -217,67 +202,57 @@ def factor_solve(sys: System, factor: Factor, b):
     nodes = nodes_of(sys.topology)
 
     def push(acc, x):
-        R, r, S, G, b = x
-        u = b - S.dot(acc)
-        return (acc + G * u).rotate(R).from_(r), u
+        node, pivot, b = x
+        u = b - node.project(acc)
+        return node.hand_on(pivot.reaction(acc, u)), u
 
-    xs = (*factor.links[:3], factor.G, rows(b, nodes.v))
+    pivot = factor.pivot
+    xs = (factor.links.node, pivot and pivot._replace(Dinv=None), gather(b, nodes.v))
     p0, u = inward(nodes, push, xs, kin.zeros(Force(ZERO3, ZERO3), b))
     A0 = solve_roots(root_armature(sys), factor.root, kin.root_rows(sys, b, Force) - p0)
-    Gu = (factor.G, u * factor.Dinv) if nodes.size else None
-    a = joint_accelerations(nodes, factor.links[:3], Gu, A0, b)
+    alone = pivot and pivot.alone(u)
+    a = joint_accelerations(nodes, factor.links.node, pivot, alone, A0, b)
     return kin.gather_dofs(sys, a, [*A0.ang, *A0.lin])
 
 
-def _forward_tangent(program, leaves, out, tangents):
+def _forward_tangent(args, results, tangents):
     """da = M^-1 (dtau - dID), where dID is the tangent of inverse dynamics at the acceleration found.
 
     M(q) a + b = tau holds along any path, so the sweeps above are never differentiated.
     """
-    sys, q, *_ = jax.tree.unflatten(program.treedef, leaves)
-    rhs = _lacking_force(program, leaves, out, tangents)
+    sys, q, *_ = args
+    rhs = _lacking_force(args, results[0], tangents)
     batch = jnp.broadcast_shapes(rhs.shape[-1:], q.shape[-1:])
     return [articulated_solve(sys, _widen(q, batch), _widen(rhs, batch))]
 
 
-def _forward_pair(program, leaves, tangents):
+def _forward_pair(args, tangents):
     """The acceleration, and its tangent by the same factor: the articulated inertias are found once."""
-    batch = jnp.broadcast_shapes(*(x.shape[-1:] for x in leaves))
-    sys, *states = jax.tree.unflatten(program.treedef, leaves)
+    sys, *states = args
+    batch = jnp.broadcast_shapes(*(x.shape[-1:] for x in jax.tree.leaves(args)))
     a, factor = articulated_motion(sys, *jax.tree.map(lambda x: _widen(x, batch), states))
-    rhs = _lacking_force(program, leaves, [a], tangents)
+    rhs = _lacking_force(args, a, tangents)
     return [a], [factor_solve(sys, factor, _widen(rhs, batch))]
 
 
-def _lacking_force(program, leaves, out, tangents):
-    """dtau - dID: what the moved state lacks in joint forces to keep its acceleration."""
-    _, _, inverse, at, where = _as_inverse_dynamics(program, leaves, out)
-    tau_dot = tangents[where]
-    others = tangents[:where] + [None] + tangents[where + 1 :]
-    rhs = jnp.zeros_like(out[0]) if tau_dot is None else tau_dot
-    if any(t is not None for t in others):
-        rhs = rhs - rnea_derivatives.tangent(inverse, at, None, others)[0]
+def _lacking_force(args, a, tangents):
+    """dtau - dID: what the moved state lacks in joint forces to keep its acceleration a."""
+    (sys, q, v, _, f_ext), (dsys, dq, dv, dtau, df_ext) = args, tangents
+    rhs = jnp.zeros_like(a) if dtau is None else dtau
+    moved = (dsys, dq, dv, None, df_ext)
+    if jax.tree.leaves(moved):
+        rhs = rhs - _inverse_dynamics.tangent((sys, q, v, a, f_ext), [], moved)[0]
     return rhs
 
 
-def _forward_adjoint(program, leaves, out, active, cotangents):
+def _forward_adjoint(args, results, wanted, cotangents):
     """lam = M^-1 times the cotangent of a is tau's cotangent; the others are the adjoint of ID at -lam."""
-    sys, q, inverse, at, where = _as_inverse_dynamics(program, leaves, out)
-    (ct,) = cotangents
-    batch = jnp.broadcast_shapes(ct.shape[-1:], *(x.shape[-1:] for x in leaves))
+    (sys, q, v, tau, f_ext), (a,), (ct,) = args, results, cotangents
+    batch = jnp.broadcast_shapes(ct.shape[-1:], *(x.shape[-1:] for x in jax.tree.leaves(args)))
     lam = articulated_solve(sys, _widen(q, batch), _widen(ct, batch))
-    others = active[:where] + (False,) + active[where + 1 :]
-    rest = iter(rnea_derivatives.adjoint(inverse, at, None, others, [-lam]) if any(others) else [])
-    tau = lam if leaves[where].shape[-1:] == batch else jnp.sum(lam, -1, keepdims=True)
-    return [tau if i == where else next(rest) for i, a in enumerate(active) if a]
-
-
-def _as_inverse_dynamics(program, leaves, out):
-    """System, q, the program of inverse dynamics, its leaves at the acceleration `out`, and where tau is."""
-    sys, q, *_ = jax.tree.unflatten(program.treedef, leaves)
-    where = len(jax.tree.leaves(sys)) + 2
-    at = leaves[:where] + [out[0]] + leaves[where + 1 :]
-    return sys, q, Base(_inverse_dynamics, program.treedef), at, where
+    others = wanted[:3] + (False,) + wanted[4:]
+    found = _inverse_dynamics.adjoint((sys, q, v, a, f_ext), [], others, [-lam])
+    return *found[:3], lam if tau.shape[-1:] == batch else jnp.sum(lam, -1, keepdims=True), *found[4:]
 
 
 def _widen(x, batch):
@@ -311,12 +286,6 @@ def zero_articulated() -> ArticulatedInertia:
     return ArticulatedInertia(Sym3(*[0] * 6), Mat3(ZERO3, ZERO3, ZERO3), Sym3(*[0] * 6))
 
 
-def armature_of(sys: System, nodes):
-    dead = jnp.asarray(~nodes.live, sys.dtype)[:, None]
-    armature = rows(sys.armature, nodes.v)
-    return armature if nodes.live.all() else armature + dead
-
-
 def root_armature(sys: System):
     """Armature of the roots' six columns, (nroots, 6, B); the world's is zero."""
     six = kin.root_rows(sys, sys.armature, Force)
@@ -328,7 +297,7 @@ def solve_roots(armature, IA: ArticulatedInertia, f: Force) -> Motion:
     zero = jax.tree.map(lambda x: jnp.zeros_like(x[:1]), f)
     if f.ang.x.shape[0] == 1:
         return Motion(zero.ang, zero.lin)
-    IA, f, armature = kin.take((IA, f, armature), slice(1, None))
+    IA, f, armature = gather((IA, f, armature), slice(1, None))
     M = symmetric_matrix(IA)
     for k in range(6):
         M[k][k] = M[k][k] + armature[:, k]

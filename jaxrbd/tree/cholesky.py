@@ -11,8 +11,8 @@ import numpy as np
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import sparse
 from jaxrbd.tree.arguments import arguments, array, require_mass
-from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import _mass_matrix, relations
+from jaxrbd.tree.kernels import kernel
 
 
 def mass_matrix_factor(sys: System, q):

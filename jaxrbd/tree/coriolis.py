@@ -11,16 +11,16 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.engine.gather import gather
+from jaxrbd.engine.scan import accumulate
 from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments
-from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import ancestor_pairs, columns_by_dof
 from jaxrbd.tree.joints import column
+from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.scan import accumulate
 from jaxrbd.tree.spatial import Motion, Vec3, skew, stack
-from jaxrbd.tree.sweep import rows
 
 
 def coriolis_matrix(sys: System, q, v):
@@ -53,24 +53,24 @@ def _coriolis(sys: System, q, v):
     Ic, Bc = jnp.concatenate([Ic, Ic0 + inertia[N:]]), jnp.concatenate([Bc, Bc0 + B[N:]])
 
     # columns, their derivatives and composites by degree of freedom
-    S, origin = columns_by_dof(sys, column(joints, R), kin.take(p_all, slice(0, N)), roots)
+    S, origin = columns_by_dof(sys, column(joints, R), gather(p_all, slice(0, N)), roots)
     S = S.at(Vec3(*(-x for x in origin)))
     S_dot = _column_velocities(sys, V_all).cross(S)
     dof_row = np.array([s if s < N else N + 1 + (s - N) // 6 for s in nodes.slot_of_dof], int)
     S6, Sd6 = (stack([*m.ang, *m.lin], 1, m.ang.x + 0 * m.lin.x) for m in (S, S_dot))
     apply = lambda M, x: jnp.sum(M * x[:, None], 2)  # noqa: E731
-    X = apply(rows(Ic, dof_row), Sd6) + apply(rows(Bc, dof_row), S6)
-    F = apply(rows(Ic, dof_row), S6)
-    W = apply(rows(jnp.swapaxes(Bc, 1, 2), dof_row), S6)
+    X = apply(gather(Ic, dof_row), Sd6) + apply(gather(Bc, dof_row), S6)
+    F = apply(gather(Ic, dof_row), S6)
+    W = apply(gather(jnp.swapaxes(Bc, 1, 2), dof_row), S6)
 
     i, j, _ = ancestor_pairs(t)
-    upper = jnp.sum(rows(S6, i) * rows(X, j), 1)
-    lower = jnp.sum(rows(F, j) * rows(Sd6, i) + rows(W, j) * rows(S6, i), 1)
+    upper = jnp.sum(gather(S6, i) * gather(X, j), 1)
+    lower = jnp.sum(gather(F, j) * gather(Sd6, i) + gather(W, j) * gather(S6, i), 1)
     entries = jnp.concatenate([upper, lower, jnp.zeros_like(upper[:1])])
     table = np.full((t.nv, t.nv), 2 * len(i))
     table[j, i] = len(i) + np.arange(len(i))
     table[i, j] = np.arange(len(i))
-    return rows(entries, table)
+    return gather(entries, table)
 
 
 def _column_velocities(sys: System, V_all: Motion) -> Motion:
@@ -84,7 +84,7 @@ def _column_velocities(sys: System, V_all: Motion) -> Motion:
         b = int(nodes.body[s])
         serial = bool(nodes.moves[s])
         rows.append(int(s) if serial else int(nodes.body_slot[b]))
-    return kin.take(V_all, np.array(rows, int)) if t.nv else kin.take(V_all, slice(0, 0))
+    return gather(V_all, np.array(rows, int)) if t.nv else gather(V_all, slice(0, 0))
 
 
 def _blocks(a, b, c, d, like):

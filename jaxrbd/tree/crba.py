@@ -12,15 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.engine.gather import gather
+from jaxrbd.engine.scan import inward, outward
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments
-from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.joints import column, joint_transforms
+from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.scan import inward, outward
 from jaxrbd.tree.spatial import ZERO3, Inertia, Motion, Sym3, Vec3
-from jaxrbd.tree.sweep import rows
 
 
 def mass_matrix(sys: System, q):
@@ -75,14 +75,14 @@ def columns_by_dof(sys: System, S: Motion, p: Vec3, roots: kin.Roots):
     """Columns S and their origins p (from the root's origin) for every degree of freedom, (nv, B)."""
     nodes = nodes_of(sys.topology)
     zero = jnp.zeros_like(roots.R.a.x[1:])
-    R = kin.take(roots.R, slice(1, None)).T  # rows are now the root's axes
+    R = gather(roots.R, slice(1, None)).T  # rows are now the root's axes
     ang = [Vec3(*R[k]) if k < 3 else Vec3(zero, zero, zero) for k in range(6)]
     lin = [Vec3(zero, zero, zero) if k < 3 else Vec3(*R[k - 3]) for k in range(6)]
 
     def by_dof(at_node, at_root):
         at_root = jnp.stack(at_root, 1).reshape((-1,) + zero.shape[1:])
         full = jnp.broadcast_to(jnp.asarray(at_node, zero.dtype), (nodes.size,) + zero.shape[1:])
-        return rows(jnp.concatenate([full, at_root]), nodes.slot_of_dof)
+        return gather(jnp.concatenate([full, at_root]), nodes.slot_of_dof)
 
     S = Motion(
         Vec3(*(by_dof(S.ang[k], [x[k] for x in ang]) for k in range(3))),
@@ -136,10 +136,10 @@ def composite_columns(sys: System, q, extra=None):
     S_all, p_all = columns_by_dof(sys, S, p, roots)
     root_dofs = nodes.slot_of_dof >= nodes.size
     root = np.where(root_dofs, (nodes.slot_of_dof - nodes.size) // 6 + 1, 0)
-    F_root = kin.take(Ic0, root) @ S_all
+    F_root = gather(Ic0, root) @ S_all
     if not nodes.size:
         return S_all, F_root, p_all
-    mine = kin.take(F, np.where(root_dofs, 0, nodes.slot_of_dof))
+    mine = gather(F, np.where(root_dofs, 0, nodes.slot_of_dof))
     F_all = jax.tree.map(lambda a, b: jnp.where(root_dofs[:, None], a, b), F_root, mine)
     return S_all, F_all, p_all
 

@@ -27,17 +27,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.engine.gather import gather
+from jaxrbd.engine.scan import accumulate, outward
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import Factor, articulated_motion, eliminate
+from jaxrbd.tree.aba import Factor, articulated_motion
 from jaxrbd.tree.arguments import arguments, external, require_mass
-from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import columns_by_dof, relations
 from jaxrbd.tree.joints import column, joint_transforms
+from jaxrbd.tree.kernels import kernel
+from jaxrbd.tree.node import Node
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.scan import accumulate, outward
 from jaxrbd.tree.spatial import ZERO3, Force, Inertia, Mat3, Motion, Vec3, outer, skew
-from jaxrbd.tree.sweep import rows
 
 
 class InverseDynamicsDerivatives(NamedTuple):
@@ -108,12 +109,13 @@ def _factor_by_dof(sys: System, factor: Factor, R: Mat3, p: Vec3):
     at_roots: list = [None] * 6
     for k in reversed(range(6)):
         e = [int(i == k) for i in range(6)]
-        IA, G, Dinv = eliminate(IA, Motion(Vec3(*e[:3]), Vec3(*e[3:])), armature[k] + world)
-        at_roots[k] = G.rotate(kin.take(R, slice(N, None))), Dinv
+        column_k = Motion(Vec3(*e[:3]), Vec3(*e[3:]))
+        IA, (G, Dinv) = Node(None, None, column_k, armature[k] + world).eliminate(IA)
+        at_roots[k] = G.rotate(gather(R, slice(N, None))), Dinv
     at_nodes = at_roots[0]
     if N:
-        R, p = kin.take((R, p), slice(0, N))
-        at_nodes = factor.G.rotate(R @ factor.links.A).from_(p), factor.Dinv
+        R, p = gather((R, p), slice(0, N))
+        at_nodes = factor.pivot.UD.rotate(R @ factor.links.A).from_(p), factor.pivot.Dinv
     return jax.tree.map(lambda x, *six: kin.gather_dofs(sys, x, six), at_nodes, *at_roots)
 
 
@@ -171,14 +173,12 @@ def _motions(sys: System, q, v, a):
         R = R @ j.R
         back = Vec3(*(-c for c in p))
         S = column(j, R).at(back)
-        Sq = S * qd
-        V = V + Sq
-        A = A + S * qdd + V.cross(Sq)
-        return R, p, V, A if j.bias is None else A + j.bias.rotate(R).at(back), S
+        bias = None if j.bias is None else j.bias.rotate(R).at(back)
+        return R, p, *Node(None, None, S).move(V, A, qd, qdd, bias), S
 
     zero3 = jax.tree.map(jnp.zeros_like, roots.p)
     start = kin.broadcast((roots.R, zero3, roots.V, A0, Motion(zero3, zero3)), q)
-    R, p, V, A, S = outward(nodes, move, (joints, rows(v, nodes.v), rows(a, nodes.v)), start)
+    R, p, V, A, S = outward(nodes, move, (joints, gather(v, nodes.v), gather(a, nodes.v)), start)
     at_roots = kin.broadcast((roots.R, zero3, roots.V, A0), q)
     return roots, S, *kin.join((R, p, V, A), at_roots)
 
@@ -215,17 +215,17 @@ def _by_rows(sys: System, q, v, a, f_ext):
         E = outer(x, fx.lin) - Mat3(Vec3(dot, 0, 0), Vec3(0, dot, 0), Vec3(0, 0, dot))
         own = own._replace(E=E, f_ext=fx.from_(p))
     own = kin.broadcast(own, q)
-    below, from_children = accumulate(nodes, kin.take(own, slice(0, N)))
-    total = kin.join(below, jax.tree.map(jnp.add, from_children, kin.take(own, slice(N, None))))
+    below, from_children = accumulate(nodes, gather(own, slice(0, N)))
+    total = kin.join(below, jax.tree.map(jnp.add, from_children, gather(own, slice(N, None))))
 
     # by degree of freedom
-    S, _ = columns_by_dof(sys, S, kin.take(p, slice(0, N)), roots)
+    S, _ = columns_by_dof(sys, S, gather(p, slice(0, N)), roots)
     mine, carried, parent = _dof_rows(t)
-    V_parent, A_parent = kin.take((V, A), parent)
+    V_parent, A_parent = gather((V, A), parent)
     Sp = V_parent.cross(S)
     Spp = A_parent.cross(S) + V_parent.cross(Sp)
-    Sv = Sp + kin.take(V, carried).cross(S)
-    C = kin.take(total, mine)
+    Sv = Sp + gather(V, carried).cross(S)
+    C = gather(total, mine)
     two_b = lambda m: Force(C.T @ m.ang, C.p.cross(m.ang) * -2.0)  # noqa: E731
     F = C.I @ S
     W = C.T.T @ S.ang + C.p.cross(S.lin) * 2.0  # (2B)ᵀ S, whose linear part is zero
@@ -264,7 +264,7 @@ def _body_origins(sys: System, R: Mat3, p: Vec3) -> Vec3:
     t, nodes = sys.topology, nodes_of(sys.topology)
     if not t.has_offsets:
         return p
-    offset = rows(sys.frame_position, np.array(t.body_frames, int))
+    offset = gather(sys.frame_position, np.array(t.body_frames, int))
     offset = Vec3(*(jnp.concatenate([offset[:, k], jnp.zeros_like(offset[:1, k])]) for k in range(3)))
     index = np.where(nodes.last & nodes.live, nodes.body, t.nb)
-    return p + R @ kin.take(offset, np.concatenate([index, [t.nb], nodes.root_bodies]).astype(int))
+    return p + R @ gather(offset, np.concatenate([index, [t.nb], nodes.root_bodies]).astype(int))

@@ -13,15 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.engine.gather import gather
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments, array, frame_index, reference_frame
-from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import ancestor_pairs, columns_by_dof
 from jaxrbd.tree.joints import column, joint_transforms
+from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import Mat3, Motion, Vec3, rotation_from_quaternion, stack, vec3
-from jaxrbd.tree.sweep import rows
 
 
 def forward_kinematics(sys: System, q):
@@ -29,7 +29,7 @@ def forward_kinematics(sys: System, q):
     (q,) = arguments(sys, q=q)
     R, p = _frame_poses(sys, q)
     index = np.array(sys.topology.body_frames, int)
-    return rows(R, index), rows(p, index)
+    return gather(R, index), gather(p, index)
 
 
 def frame_poses(sys: System, q):
@@ -98,9 +98,9 @@ def _frame_poses(sys: System, q):
     t, nodes = sys.topology, nodes_of(sys.topology)
     joints, roots = joint_transforms(sys, q), kin.root_states(sys, q)
     R, p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
-    p = p + kin.take(roots.p, np.concatenate([nodes.root, np.arange(nodes.nroots)]).astype(int))
+    p = p + gather(roots.p, np.concatenate([nodes.root, np.arange(nodes.nroots)]).astype(int))
     where = np.array([nodes.body_slot[b] if b >= 0 else nodes.size for b in t.frame_bodies], int)
-    R, p = kin.take((R, p), where)
+    R, p = gather((R, p), where)
     p = p + R @ vec3(sys.frame_position)
     R = R @ rotation_from_quaternion(*(sys.frame_quaternion[:, k] for k in range(4)))
     like = p.x + 0 * R.a.x
@@ -135,7 +135,7 @@ def _frame_in_tree(sys: System, frame: int, R_all: Mat3, p_all: Vec3):
     t, nodes = sys.topology, nodes_of(sys.topology)
     body = t.frame_bodies[frame]
     slot = int(nodes.body_slot[body]) if body >= 0 else nodes.size
-    R, p = kin.take((R_all, p_all), slot)
+    R, p = gather((R_all, p_all), slot)
     r = R @ vec3(sys.frame_position[frame], 0)
     R = R @ rotation_from_quaternion(*(sys.frame_quaternion[frame, k] for k in range(4)))
     root = int(nodes.root[slot]) if slot < nodes.size else slot - nodes.size
@@ -147,8 +147,8 @@ def _jacobian(frame: int, reference: str, sys: System, q):
     R_all, p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
     _, root, R, p, _ = _frame_in_tree(sys, frame, R_all, p_all)
     N = nodes_of(sys.topology).size
-    S = column(joints, kin.take(R_all, slice(0, N)))
-    S, origin = columns_by_dof(sys, S, kin.take(p_all, slice(0, N)), roots)
+    S = column(joints, gather(R_all, slice(0, N)))
+    S, origin = columns_by_dof(sys, S, gather(p_all, slice(0, N)), roots)
     mask = jnp.asarray(path_to_root(sys.topology, sys.topology.frame_bodies[frame]), q.dtype)[:, None]
     target = Vec3(*(x[None] for x in p))
     if reference == "world":  # about the world's origin: minus the root's position
@@ -172,9 +172,9 @@ def _motion(frame: int, reference: str, sys: System, q, v, a):
     else:
         p_all = kin.join(jax.tree.map(jnp.zeros_like, r), kin.broadcast(zero3, q))
     slot, root, R_f, p, r_f = _frame_in_tree(sys, frame, R_all, p_all)
-    V_f, A_f = kin.take((V_all, A_all), slot)
+    V_f, A_f = gather((V_all, A_all), slot)
     if reference == "world":
-        to_origin = r_f - p - kin.take(roots.p, root)  # from the node's origin to the world's
+        to_origin = r_f - p - gather(roots.p, root)  # from the node's origin to the world's
         V_f, A_f = V_f.at(to_origin), A_f.at(to_origin)
     else:
         V_f, A_f = V_f.at(r_f), A_f.at(r_f)

@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.engine.gather import gather, put
 from jaxrbd.model.system import System
+from jaxrbd.tree.node import Node
 from jaxrbd.tree.nodes import Nodes, nodes_of
 from jaxrbd.tree.spatial import ZERO3, Mat3, Motion, Vec3, rotation_from_quaternion, skew, vec3
-from jaxrbd.tree.sweep import put_rows, rows, take
 
 
 class Joints(NamedTuple):
@@ -41,7 +42,7 @@ def joint_transforms(sys: System, q, v=None) -> Joints:
     nodes = nodes_of(sys.topology)
     axis = _axes(sys, nodes)
     Rp, pp = _placements(sys, nodes)
-    theta = rows(q, nodes.q)
+    theta = gather(q, nodes.q)
     turn_moves = nodes.moves & (nodes.turns == 1)
     R = Rp
     if turn_moves.any():
@@ -64,12 +65,10 @@ def joint_transforms(sys: System, q, v=None) -> Joints:
 
 
 class Links(NamedTuple):
-    """Every node in its own frame, whose z axis is the joint's: pose in the parent node, column, bias."""
+    """Every node in its own frame, whose z axis is the joint's."""
 
-    R: Mat3
-    p: Vec3
-    S: Motion
-    bias: object  # Motion or None, as in Joints
+    node: Node
+    bias: Motion | None  # as in Joints
     A: Mat3  # node frame in the frame of the joint (of the body, for the last node of a run)
 
 
@@ -85,13 +84,13 @@ def link_transforms(sys: System, q, v=None) -> Links:
     eye = lambda i, j: jnp.full((nodes.nroots,) + A.a.x.shape[1:], float(i == j), q.dtype)  # noqa: E731
     above = Mat3(
         *(
-            Vec3(*(rows(jnp.concatenate([A[i][j], eye(i, j)]), nodes.parent) for j in range(3)))
+            Vec3(*(gather(jnp.concatenate([A[i][j], eye(i, j)]), nodes.parent) for j in range(3)))
             for i in range(3)
         )
     )
     to_parent = above.T @ Rp
     C, p = to_parent @ A, above.T @ pp
-    theta = rows(q, nodes.q)
+    theta = gather(q, nodes.q)
     turns, slides = nodes.moves & (nodes.turns == 1), nodes.slides.any()
     R = C
     if turns.any():
@@ -109,7 +108,7 @@ def link_transforms(sys: System, q, v=None) -> Links:
     bias = None
     if v is not None and len(nodes.quaternion_first):
         bias = _run_bias(nodes, v).rotate(A.T)
-    return Links(R, p, Motion(Vec3(0, 0, turn), Vec3(0, 0, slide)), bias, A)
+    return Links(Node(R, p, Motion(Vec3(0, 0, turn), Vec3(0, 0, slide))), bias, A)
 
 
 def _frame_about(z: Vec3) -> Mat3:
@@ -128,7 +127,7 @@ def _slides(sys: System, nodes: Nodes, dtype):
         return 0
     slide = _column(nodes.slides == 1, dtype)
     if (nodes.slides == 2).any():
-        slide = slide + _column(nodes.slides == 2, dtype) * rows(sys.pitch, nodes.body)
+        slide = slide + _column(nodes.slides == 2, dtype) * gather(sys.pitch, nodes.body)
     return slide
 
 
@@ -137,7 +136,7 @@ def _axes(sys: System, nodes: Nodes) -> Vec3:
     a = unit(vec3(sys.axis))
     kinds = set(nodes.axis[nodes.live].tolist())
     if kinds <= {0}:
-        return take(a, nodes.body)
+        return gather(a, nodes.body)
     b = vec3(sys.axis2)
     normal = a.cross(b)
     nb = sys.topology.nb
@@ -147,7 +146,7 @@ def _axes(sys: System, nodes: Nodes) -> Vec3:
     join = lambda *parts: jnp.concatenate([jnp.broadcast_to(p, p.shape[:1] + width) for p in parts])  # noqa: E731
     components = [join(a[k], unit(b)[k], unit(normal)[k], _column(eye[k], a[k].dtype)) for k in range(3)]
     index = np.where(nodes.axis < 3, nodes.axis * nb + nodes.body, 3 * nb + nodes.axis - 3)
-    return take(Vec3(*components), index)
+    return gather(Vec3(*components), index)
 
 
 def _placements(sys: System, nodes: Nodes):
@@ -155,10 +154,10 @@ def _placements(sys: System, nodes: Nodes):
     p = vec3(sys.joint_position)
     starts = nodes.first & nodes.live
     if starts.all():
-        return take(R, nodes.body), take(p, nodes.body)
+        return gather(R, nodes.body), gather(p, nodes.body)
     nb = sys.topology.nb
     index = np.where(starts, nodes.body, nb)
-    row = lambda x, value: rows(jnp.concatenate([x, jnp.full_like(x[:1], value)]), index)  # noqa: E731
+    row = lambda x, value: gather(jnp.concatenate([x, jnp.full_like(x[:1], value)]), index)  # noqa: E731
     return (
         Mat3(*(Vec3(*(row(R[i][j], float(i == j)) for j in range(3))) for i in range(3))),
         Vec3(*(row(x, 0.0) for x in p)),
@@ -172,13 +171,13 @@ def _quaternion_joints(nodes: Nodes, q, Rp: Mat3, R: Mat3, pp: Vec3, A: Mat3 | N
     """
     s, f = nodes.quaternion_first, nodes.free_first
     start = nodes.q[s] + np.where(np.isin(s, f), 3, 0)
-    turned = take(Rp, s) @ rotation_from_quaternion(*(rows(q, start + k) for k in range(4)))
-    turned = turned if A is None else turned @ take(A, s)
+    turned = gather(Rp, s) @ rotation_from_quaternion(*(gather(q, start + k) for k in range(4)))
+    turned = turned if A is None else turned @ gather(A, s)
     full = lambda x: jnp.broadcast_to(x, (nodes.size,) + q.shape[1:])  # noqa: E731
-    R = jax.tree.map(lambda x, y: put_rows(full(x), s, y), R, turned)
+    R = jax.tree.map(lambda x, y: put(full(x), s, y), R, turned)
     if len(f):
-        moved = take(Rp, f) @ Vec3(*(rows(q, nodes.q[f] + k) for k in range(3)))
-        pp = jax.tree.map(lambda x, y: put_rows(full(x), f, rows(x, f) + y), pp, moved)
+        moved = gather(Rp, f) @ Vec3(*(gather(q, nodes.q[f] + k) for k in range(3)))
+        pp = jax.tree.map(lambda x, y: put(full(x), f, gather(x, f) + y), pp, moved)
     return R, pp
 
 
@@ -208,7 +207,7 @@ def _run_bias(nodes: Nodes, v) -> Motion:
         products = v[vi] * v[vk] * _column(sign, v.dtype)
         order = np.full(nodes.size, len(terms))
         order[slots] = np.arange(len(terms))
-        return rows(jnp.concatenate([products, jnp.zeros_like(products[:1])]), order)
+        return gather(jnp.concatenate([products, jnp.zeros_like(products[:1])]), order)
 
     return Motion(*(Vec3(*(component(terms) for terms in part)) for part in parts))
 

@@ -13,10 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.engine.gather import gather
+from jaxrbd.engine.scan import outward
 from jaxrbd.model.system import System
 from jaxrbd.tree.joints import Joints, Links, column, joint_transforms
+from jaxrbd.tree.node import Node
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.scan import outward
 from jaxrbd.tree.spatial import (
     ZERO3,
     Force,
@@ -28,7 +30,6 @@ from jaxrbd.tree.spatial import (
     rotation_from_quaternion,
     vec3,
 )
-from jaxrbd.tree.sweep import rows, take
 
 
 class Roots(NamedTuple):
@@ -45,9 +46,9 @@ def root_states(sys: System, q, v=None) -> Roots:
     qi = np.array([t.q_starts[b] for b in nodes.root_bodies], int)
     zero = jnp.zeros((1,) + q.shape[1:], q.dtype)
     with_world = lambda first, rest: jnp.concatenate([first, rest]) if len(qi) else first  # noqa: E731
-    R0 = rotation_from_quaternion(*(rows(q, qi + k) for k in range(3, 7)))
+    R0 = rotation_from_quaternion(*(gather(q, qi + k) for k in range(3, 7)))
     R = Mat3(*(Vec3(*(with_world(zero + float(i == j), R0[i][j]) for j in range(3))) for i in range(3)))
-    p = Vec3(*(with_world(zero, rows(q, qi + k)) for k in range(3)))
+    p = Vec3(*(with_world(zero, gather(q, qi + k)) for k in range(3)))
     return Roots(R, p, None if v is None else root_twists(sys, R, v))
 
 
@@ -56,7 +57,7 @@ def root_rows(sys: System, x, kind=Motion):
     t, nodes = sys.topology, nodes_of(sys.topology)
     vi = np.array([t.v_starts[b] for b in nodes.root_bodies], int)
     zero = jnp.zeros((1,) + x.shape[1:], x.dtype)
-    six = [jnp.concatenate([zero, rows(x, vi + k)]) if len(vi) else zero for k in range(6)]
+    six = [jnp.concatenate([zero, gather(x, vi + k)]) if len(vi) else zero for k in range(6)]
     return kind(Vec3(*six[:3]), Vec3(*six[3:]))
 
 
@@ -120,7 +121,7 @@ def body_inertias(sys: System) -> Inertia:
     parts, treedef = jax.tree.flatten(linkwise)
     every = jnp.stack(jnp.broadcast_arrays(*parts), 1)  # one gather for all ten numbers
     every = jnp.concatenate([every, jnp.zeros_like(every[:1])])
-    total = jnp.sum(rows(every, table), 1)
+    total = jnp.sum(gather(every, table), 1)
     return jax.tree.unflatten(treedef, [total[:, k] for k in range(len(parts))])
 
 
@@ -128,7 +129,7 @@ def node_inertias(sys: System, bodies: Inertia) -> tuple[Inertia, Inertia]:
     """The same for nodes (zero unless last of the run) and for roots (world zero), in body axes."""
     t, nodes = sys.topology, nodes_of(sys.topology)
     index = np.where(nodes.last & nodes.live, nodes.body, t.nb)
-    return take(bodies, index), take(bodies, np.concatenate([[t.nb], nodes.root_bodies]).astype(int))
+    return gather(bodies, index), gather(bodies, np.concatenate([[t.nb], nodes.root_bodies]).astype(int))
 
 
 def external_forces(sys: System, f_ext, R_all: Mat3):
@@ -136,17 +137,17 @@ def external_forces(sys: System, f_ext, R_all: Mat3):
     t, nodes = sys.topology, nodes_of(sys.topology)
     f = Force(vec3(f_ext[:, :3]), vec3(f_ext[:, 3:]))
     if t.has_offsets:  # the body frame's origin is not the node's
-        R = take(R_all, nodes.body_slot)
-        f = f.from_(R @ vec3(rows(sys.frame_position, np.array(t.body_frames, int))))
+        R = gather(R_all, nodes.body_slot)
+        f = f.from_(R @ vec3(gather(sys.frame_position, np.array(t.body_frames, int))))
     pad = jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])]), f)
     index = np.where(nodes.last & nodes.live, nodes.body, t.nb)
-    return take(pad, index), take(pad, np.concatenate([[t.nb], nodes.root_bodies]).astype(int))
+    return gather(pad, index), gather(pad, np.concatenate([[t.nb], nodes.root_bodies]).astype(int))
 
 
 def forces_in_links(sys: System, q, f_ext, links: Links):
     """World-aligned wrenches f_ext in node and root axes: the only use of world orientations in dynamics."""
     nodes, roots = nodes_of(sys.topology), root_states(sys, q)
-    R = outward(nodes, lambda R, R_loc: R @ R_loc, links.R, broadcast(roots.R, q))
+    R = outward(nodes, lambda R, R_loc: R @ R_loc, links.node.R, broadcast(roots.R, q))
     bodies = join(R @ links.A.T, broadcast(roots.R, q))  # rows of last nodes are body axes
     f, f0 = external_forces(sys, f_ext, bodies)
     return f.rotate(R.T), f0.rotate(roots.R.T)
@@ -164,13 +165,12 @@ def motion_pass(sys: System, q, v, a, gravity):
         j, qd, qdd = x
         r = R @ j.p
         R = R @ j.R
-        S = column(j, R)
-        V = V.at(r) + S * qd
-        A = A.at(r) + S * qdd + V.cross(S * qd)
-        return R, V, A if j.bias is None else A + j.bias.rotate(R), r
+        bias = None if j.bias is None else j.bias.rotate(R)
+        V, A = Node(None, r, column(j, R)).move(V, A, qd, qdd, bias)
+        return R, V, A, r
 
     start = (roots.R, roots.V, A0, jax.tree.map(jnp.zeros_like, roots.p))
-    R, V, A, r = outward(nodes, move, (joints, rows(v, nodes.v), rows(a, nodes.v)), broadcast(start, q))
+    R, V, A, r = outward(nodes, move, (joints, gather(v, nodes.v), gather(a, nodes.v)), broadcast(start, q))
     return joints, roots, A0, R, V, A, r
 
 
@@ -189,4 +189,4 @@ def gather_dofs(sys: System, at_nodes, at_roots):
         size = jnp.broadcast_shapes(parts[0].shape[-1:], parts[1].shape[-1:])
         parts = [jnp.broadcast_to(x, x.shape[:-1] + size) for x in parts]
     offset = 0 if nodes.size else nodes.size
-    return rows(jnp.concatenate(parts), nodes.slot_of_dof - offset)
+    return gather(jnp.concatenate(parts), nodes.slot_of_dof - offset)

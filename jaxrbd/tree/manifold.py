@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.engine.gather import gather
 from jaxrbd.model.system import System, Topology, check_system
 from jaxrbd.tree.arguments import arguments, array
-from jaxrbd.tree.sweep import rows
 
 
 @lru_cache(maxsize=512)
@@ -83,7 +83,7 @@ def normalize(sys: System, q):
     if not len(starts):
         return q
     where = starts[:, None] + np.arange(4)
-    quat = rows(q, where)
+    quat = gather(q, where)
     return q.at[where].set(quat / jnp.linalg.norm(quat, axis=1, keepdims=True))
 
 
@@ -96,17 +96,17 @@ def integrate(sys: System, q, dv):
 @partial(jax.checkpoint, prevent_cse=False, static_argnums=0)  # reverse mode keeps q and dv alone
 def _integrate(t: Topology, q, dv):
     scalar_q, scalar_v, sq, sv, fq, fv = layout(t)
-    pieces = [(scalar_q, rows(q, scalar_q) + rows(dv, scalar_v))]
+    pieces = [(scalar_q, gather(q, scalar_q) + gather(dv, scalar_v))]
     if len(sq):
-        quat = rows(q, sq[:, None] + np.arange(4))
-        turn = quaternion_exp(rows(dv, sv[:, None] + np.arange(3)))
+        quat = gather(q, sq[:, None] + np.arange(4))
+        turn = quaternion_exp(gather(dv, sv[:, None] + np.arange(3)))
         pieces.append((sq[:, None] + np.arange(4), unit(quaternion_product(quat, turn))))
     if len(fq):
-        w, u = rows(dv, fv[:, None] + np.arange(3)), rows(dv, fv[:, None] + np.arange(3, 6))
+        w, u = gather(dv, fv[:, None] + np.arange(3)), gather(dv, fv[:, None] + np.arange(3, 6))
         where, at = fq[:, None] + np.arange(3, 7), fq[:, None] + np.arange(3)
-        quat = rows(q, where)
+        quat = gather(q, where)
         pieces.append((where, unit(quaternion_product(quat, quaternion_exp(w)))))
-        pieces.append((at, rows(q, at) + quaternion_rotate(unit(quat), _left_jacobian(w, u))))
+        pieces.append((at, gather(q, at) + quaternion_rotate(unit(quat), _left_jacobian(w, u))))
     return assemble(pieces)
 
 
@@ -114,16 +114,16 @@ def difference(sys: System, q0, q1):
     """q1 ⊟ q0: the joint velocities that lead from q0 to q1 in unit time; the inverse of `integrate`."""
     q0, q1 = arguments(sys, q0=q0, q1=q1)
     scalar_q, scalar_v, sq, sv, fq, fv = layout(sys.topology)
-    pieces = [(scalar_v, rows(q1, scalar_q) - rows(q0, scalar_q))]
+    pieces = [(scalar_v, gather(q1, scalar_q) - gather(q0, scalar_q))]
     if len(sq):
         where = sq[:, None] + np.arange(4)
-        w = quaternion_log(quaternion_product(conjugate(rows(q0, where)), rows(q1, where)))
+        w = quaternion_log(quaternion_product(conjugate(gather(q0, where)), gather(q1, where)))
         pieces.append((sv[:, None] + np.arange(3), w))
     if len(fq):
         where, at = fq[:, None] + np.arange(3, 7), fq[:, None] + np.arange(3)
-        back = conjugate(unit(rows(q0, where)))
-        w = quaternion_log(quaternion_product(back, rows(q1, where)))
-        u = _left_jacobian_inverse(w, quaternion_rotate(back, rows(q1, at) - rows(q0, at)))
+        back = conjugate(unit(gather(q0, where)))
+        w = quaternion_log(quaternion_product(back, gather(q1, where)))
+        u = _left_jacobian_inverse(w, quaternion_rotate(back, gather(q1, at) - gather(q0, at)))
         pieces += [(fv[:, None] + np.arange(3), w), (fv[:, None] + np.arange(3, 6), u)]
     return assemble(pieces)
 
@@ -132,13 +132,13 @@ def assemble(pieces):
     """One vector from (indices, values) pieces that cover it: a concatenation and a gather."""
     index = np.concatenate([np.asarray(i).reshape(-1) for i, _ in pieces])
     values = jnp.concatenate([x.reshape(-1) for _, x in pieces])
-    return rows(values, np.argsort(index))
+    return gather(values, np.argsort(index))
 
 
 def exchange(x, where, values):
     """x with other numbers at the indices `where`."""
     rest = np.setdiff1d(np.arange(x.shape[0]), where)
-    return assemble([(rest, rows(x, rest)), (where, values)])
+    return assemble([(rest, gather(x, rest)), (where, values)])
 
 
 def tangent_gradient(sys: System, q, g):

@@ -6,13 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.engine.gather import gather
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, check_system
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments
-from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import composite_columns
 from jaxrbd.tree.joints import joint_transforms
+from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import Vec3, stack
 
@@ -84,7 +85,7 @@ def _world_inertias(sys: System, R, roots):
 
 def _root_offsets(sys: System, roots):
     """Positions of the roots from the first free root (or the world), so that far-away robots keep digits."""
-    reference = kin.take(roots.p, min(1, nodes_of(sys.topology).nroots - 1))
+    reference = gather(roots.p, min(1, nodes_of(sys.topology).nroots - 1))
     return Vec3(*(x - y[None] for x, y in zip(roots.p, reference))), reference
 
 
@@ -92,7 +93,7 @@ def _positions(sys: System, p, roots):
     """Positions of nodes and roots from the reference of `_root_offsets`."""
     nodes = nodes_of(sys.topology)
     offsets, reference = _root_offsets(sys, roots)
-    at_nodes = kin.take(p, slice(0, nodes.size)) + kin.take(offsets, nodes.root)
+    at_nodes = gather(p, slice(0, nodes.size)) + gather(offsets, nodes.root)
     return kin.join(at_nodes, kin.broadcast(offsets, p.x)), reference
 
 
@@ -112,7 +113,7 @@ def _mass_moment(sys: System, q):
     joints, roots = joint_transforms(sys, q), kin.root_states(sys, q)
     R, p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
     nodes = nodes_of(sys.topology)
-    I = _world_inertias(sys, kin.take(R, slice(0, nodes.size)), roots)
+    I = _world_inertias(sys, gather(R, slice(0, nodes.size)), roots)
     x, reference = _positions(sys, p, roots)
     moment = I.h + x * I.mass
     mass = jnp.sum(I.mass, 0)
@@ -143,7 +144,7 @@ def _momentum_matrix(sys: System, q):
     nodes = nodes_of(sys.topology)
     joints, roots = joint_transforms(sys, q), kin.root_states(sys, q)
     R, p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
-    I = _world_inertias(sys, kin.take(R, slice(0, nodes.size)), roots)
+    I = _world_inertias(sys, gather(R, slice(0, nodes.size)), roots)
     x, _ = _positions(sys, p, roots)
     com = _com(I, x)
     # the momentum that each column gives to its subtree, carried to the centre of mass
@@ -152,6 +153,6 @@ def _momentum_matrix(sys: System, q):
         int(nodes.root[s]) if s < nodes.size else (int(s) - nodes.size) // 6 + 1 for s in nodes.slot_of_dof
     ]
     offsets, _ = _root_offsets(sys, roots)
-    where = origin + kin.take(offsets, np.array(root_of_dof)) if root_of_dof else origin
+    where = origin + gather(offsets, np.array(root_of_dof)) if root_of_dof else origin
     F = F.from_(where - Vec3(*(c[None] for c in com)))
     return stack([*F.ang, *F.lin], 0, F.ang.x + 0 * F.lin.x)

@@ -12,16 +12,16 @@ from functools import lru_cache
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.engine.gather import gather
 from jaxrbd.model.system import System, Topology, check_system
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments
-from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.crba import columns_by_dof
 from jaxrbd.tree.frames import path_to_root
 from jaxrbd.tree.joints import column
+from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import Inertia, Mat3, Motion, Sym3, Vec3
-from jaxrbd.tree.sweep import rows
 
 
 def inertial_parameters(sys: System):
@@ -49,7 +49,7 @@ def potential_energy_regressor(sys: System, q):
 
 @kernel(lambda sys: (10 * sys.nb,))
 def _parameters(sys: System):
-    I = kin.take(kin.body_inertias(sys), slice(0, sys.topology.nb))
+    I = gather(kin.body_inertias(sys), slice(0, sys.topology.nb))
     rows = jnp.stack(jnp.broadcast_arrays(I.mass, *I.h, *I.I), 1)
     return rows.reshape((-1,) + rows.shape[2:])
 
@@ -62,7 +62,7 @@ def _basis(dtype) -> Inertia:
 
 def _bodies(sys: System, tree):
     """Rows of nodes-then-roots for every moving body, with an axis for the ten parameters put in."""
-    rows = kin.take(tree, nodes_of(sys.topology).body_slot)
+    rows = gather(tree, nodes_of(sys.topology).body_slot)
     return _wide(rows)
 
 
@@ -91,13 +91,13 @@ def _torque_regressor(sys: System, q, v, a):
     f = type(f)(Rb @ f.ang, Rb @ f.lin)  # world axes, about the body's origin
 
     dof, body = _dof_body_pairs(t)
-    S, origin = columns_by_dof(sys, column(joints, R), kin.take(p_all, slice(0, nodes.size)), roots)
-    p_body = kin.take(p_all, nodes.body_slot)
-    arm = _wide(kin.take(p_body, body) - kin.take(origin, dof))
-    entries = _wide(kin.take(S, dof)).dot(kin.take(f, body).from_(arm))
+    S, origin = columns_by_dof(sys, column(joints, R), gather(p_all, slice(0, nodes.size)), roots)
+    p_body = gather(p_all, nodes.body_slot)
+    arm = _wide(gather(p_body, body) - gather(origin, dof))
+    entries = _wide(gather(S, dof)).dot(gather(f, body).from_(arm))
     table = np.full((t.nv, t.nb), len(dof))
     table[dof, body] = np.arange(len(dof))
-    Y = rows(jnp.concatenate([entries, jnp.zeros_like(entries[:1])]), table)
+    Y = gather(jnp.concatenate([entries, jnp.zeros_like(entries[:1])]), table)
     return Y.reshape((t.nv, t.nb * 10) + Y.shape[3:])
 
 
@@ -106,7 +106,7 @@ def _energy_regressors(sys: System, q, v):
     joints, roots, _, _, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
     nodes = nodes_of(sys.topology)
     R_all, p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
-    p_all = p_all + kin.take(roots.p, np.concatenate([nodes.root, np.arange(nodes.nroots)]).astype(int))
+    p_all = p_all + gather(roots.p, np.concatenate([nodes.root, np.arange(nodes.nroots)]).astype(int))
     Rb, Vb, pb = (_bodies(sys, x) for x in (R_all, kin.join(V, kin.broadcast(roots.V, q)), p_all))
     Vl, unit = Motion(Rb.T @ Vb.ang, Rb.T @ Vb.lin), _basis(q.dtype)
     kinetic = 0.5 * Vl.dot(unit @ Vl)

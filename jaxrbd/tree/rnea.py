@@ -6,18 +6,19 @@ in one outward pass, every body's force at once, one inward pass of sums.
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
+from jaxrbd.engine.gather import gather
+from jaxrbd.engine.scan import inward, outward
 from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree import rnea_derivatives
 from jaxrbd.tree.arguments import arguments, external
-from jaxrbd.tree.batching import kernel
 from jaxrbd.tree.joints import Links, link_transforms
+from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.scan import inward, outward
 from jaxrbd.tree.spatial import ZERO3, Force
-from jaxrbd.tree.sweep import rows
 
 
 def inverse_dynamics(sys: System, q, v, a, f_ext=None):
@@ -50,13 +51,10 @@ def _inverse_dynamics(sys: System, q, v, a, f_ext):
     V0, A0 = kin.root_rows(sys, v), rnea_derivatives.base_acceleration(sys, q, a)
 
     def move(parent, x):
-        V, A = parent
-        (R, r, S, bias, _), qd, qdd = x
-        V = V.at(r).rotate(R.T) + S * qd
-        A = A.at(r).rotate(R.T) + S * qdd + V.cross(S * qd)
-        return V, A if bias is None else A + bias
+        node, bias, qd, qdd = x
+        return node.move(*parent, qd, qdd, bias)
 
-    xs = (links._replace(A=None), rows(v, nodes.v), rows(a, nodes.v))
+    xs = (links.node, links.bias, gather(v, nodes.v), gather(a, nodes.v))
     V, A = outward(nodes, move, xs, kin.broadcast((V0, A0), q))
 
     # Newton-Euler, every body at once
@@ -75,13 +73,25 @@ def joint_loads(sys: System, links: Links, f: Force, f0: Force, like):
     nodes = nodes_of(sys.topology)
 
     def push(acc, x):
-        f, R, r = x
+        node, f = x
         f = acc + f
-        return f.rotate(R).from_(r), f
+        return node.hand_on(f), f
 
-    from_children, F = inward(nodes, push, (f, links.R, links.p), kin.zeros(Force(ZERO3, ZERO3), like))
+    from_children, F = inward(nodes, push, (links.node, f), kin.zeros(Force(ZERO3, ZERO3), like))
     f0 = f0 + from_children
-    return kin.gather_dofs(sys, links.S.dot(F) if nodes.size else None, [*f0.ang, *f0.lin])
+    return kin.gather_dofs(sys, links.node.project(F) if nodes.size else None, [*f0.ang, *f0.lin])
 
 
-_inverse_dynamics.derivatives(rnea_derivatives.tangent, rnea_derivatives.adjoint, uses_output=False)
+def _tangent(args, results, tangents):
+    if jax.tree.leaves(tangents[0]) or not rnea_derivatives.has_rules(args[0]):
+        return NotImplemented  # derivatives by the model: those of the code above
+    return [rnea_derivatives.tangent(args, tangents[1:])]
+
+
+def _adjoint(args, results, wanted, cotangents):
+    if any(jax.tree.leaves(wanted[0])) or not rnea_derivatives.has_rules(args[0]):
+        return NotImplemented
+    return wanted[0], *rnea_derivatives.adjoint(args, cotangents[0])
+
+
+_inverse_dynamics.derivatives(_tangent, _adjoint, uses_output=False)

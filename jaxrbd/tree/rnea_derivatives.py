@@ -23,14 +23,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.engine.gather import gather
+from jaxrbd.engine.scan import inward, outward
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.joints import link_transforms
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.programs import partial_jvp, partial_vjp
-from jaxrbd.tree.scan import inward, outward
 from jaxrbd.tree.spatial import ZERO3, Force, Motion, Vec3
-from jaxrbd.tree.sweep import differentiable_sweeps, rows
 
 
 def base_acceleration(sys: System, q, a) -> Motion:
@@ -40,60 +39,55 @@ def base_acceleration(sys: System, q, a) -> Motion:
     return Motion(A0.ang, A0.lin - g)
 
 
-def tangent(program, leaves, out, tangents):
-    """dtau for tangents of the leaves (None: zero)."""
-    sys, *_, f_ext = jax.tree.unflatten(program.treedef, leaves)
-    first = len(jax.tree.leaves(sys))
-    if any(t is not None for t in tangents[:first]) or _turns_inside(sys):
-        return partial_jvp(program.run, leaves, tangents)
-    n = max(x.shape[-1] for x in [*leaves, *(t for t in tangents if t is not None)])
+def tangent(args, tangents):
+    """dtau for tangents of q, v, a, f_ext (None: zero) at (sys, q, v, a, f_ext)."""
+    sys, *states = args
+    n = max(x.shape[-1] for x in jax.tree.leaves((args, tangents)))
     widen = lambda x: jnp.broadcast_to(x, x.shape[:-1] + (n,))  # noqa: E731
-    states = [widen(x) for x in leaves[first:]]
-    moved = [jnp.zeros_like(x) if t is None else widen(t) for x, t in zip(states, tangents[first:])]
-    return [_tangent(sys, states, moved, f_ext is not None)]
+    states = [None if x is None else widen(x) for x in states]
+    moved = [
+        None if x is None else jnp.zeros_like(x) if t is None else widen(t) for x, t in zip(states, tangents)
+    ]
+    return _tangent(sys, states, moved)
 
 
-def adjoint(program, leaves, out, active, cotangents):
-    """Cotangents of the active leaves for the cotangent lam of tau."""
-    sys, *_, f_ext = jax.tree.unflatten(program.treedef, leaves)
-    first = len(jax.tree.leaves(sys))
-    if any(active[:first]) or _turns_inside(sys):
-        return partial_vjp(program.run, leaves, active, cotangents)
-    n = max(x.shape[-1] for x in [*leaves, *cotangents])
+def adjoint(args, lam):
+    """Cotangents of q, v, a, f_ext for the cotangent lam of tau."""
+    sys, *states = args
+    n = max(x.shape[-1] for x in jax.tree.leaves((args, lam)))
     widen = lambda x: jnp.broadcast_to(x, x.shape[:-1] + (n,))  # noqa: E731
-    states = [widen(x) for x in leaves[first:]]
-    grads = _adjoint(sys, states, widen(cotangents[0]), f_ext is not None)
+    grads = _adjoint(sys, [None if x is None else widen(x) for x in states], widen(lam))
     narrow = lambda g, x: g if x.shape == g.shape else jnp.sum(g, -1, keepdims=True)  # noqa: E731
-    return [narrow(g, x) for g, x, wanted in zip(grads, leaves[first:], active[first:]) if wanted]
+    return [None if x is None else narrow(g, x) for g, x in zip(grads, states)]
 
 
-def _turns_inside(sys: System) -> bool:
-    return len(nodes_of(sys.topology).quaternion_first) > 0
+def has_rules(sys: System) -> bool:
+    """Whether no joint inside the tree is moved by a quaternion."""
+    return not len(nodes_of(sys.topology).quaternion_first)
 
 
-def _tangent(sys: System, states, moved, has_forces: bool):
+def _tangent(sys: System, states, moved):
     nodes = nodes_of(sys.topology)
-    q, v, a = states[:3]
-    dq, dv, da = moved[:3]
+    q, v, a, f_ext = states
+    dq, dv, da, df_ext = moved
     links = link_transforms(sys, q, v)
     V0, dV0 = kin.root_rows(sys, v), kin.root_rows(sys, dv)
     A0, dA0 = jax.jvp(lambda q, a: base_acceleration(sys, q, a), (q, a), (dq, da))
-    R, p, S = links[:3]
-    turn = rows(dq, nodes.q) * jnp.asarray(nodes.live[:, None], q.dtype)
+    turn = gather(dq, nodes.q) * jnp.asarray(nodes.live[:, None], q.dtype)
 
     def move(parent, x):
         V, A, dV, dA = parent
-        R, r, S, qd, qdd, dq, dqd, dqdd = x
-        Sq = S * qd
-        V, A = V.at(r).rotate(R.T) + Sq, A.at(r).rotate(R.T)
-        dV = dV.at(r).rotate(R.T) + V.cross(S) * dq + S * dqd
-        dA = dA.at(r).rotate(R.T) + A.cross(S) * dq + S * dqdd + dV.cross(Sq) + V.cross(S) * dqd
+        node, qd, qdd, dq, dqd, dqdd = x
+        S, Sq = node.S, node.expand(qd)
+        V, A = node.arrive(V) + Sq, node.arrive(A)
+        dV = node.arrive(dV) + V.cross(S) * dq + S * dqd
+        dA = node.arrive(dA) + A.cross(S) * dq + S * dqdd + dV.cross(Sq) + V.cross(S) * dqd
         return V, A + S * qdd + V.cross(Sq), dV, dA
 
-    per_node = [rows(x, nodes.v) for x in (v, a)]
-    per_node += [turn] + [rows(x, nodes.v) for x in (dv, da)]
+    per_node = [gather(x, nodes.v) for x in (v, a)]
+    per_node += [turn] + [gather(x, nodes.v) for x in (dv, da)]
     start = kin.broadcast((V0, A0, dV0, dA0), q)
-    V, A, dV, dA = outward(nodes, move, (R, p, S, *per_node), start)
+    V, A, dV, dA = outward(nodes, move, (links.node, *per_node), start)
 
     I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
     I = I.rotate(links.A.T)
@@ -103,41 +97,39 @@ def _tangent(sys: System, states, moved, has_forces: bool):
         return I @ A + V.cross_force(h), I @ dA + dV.cross_force(h) + V.cross_force(I @ dV)
 
     (F, dF), (_, dF0) = forces(I, V, A, dV, dA), forces(I0, V0, A0, dV0, dA0)
-    if has_forces:
-        with differentiable_sweeps():
-            (f, _), (df, df0) = jax.jvp(_external(sys), (q, states[3]), (dq, moved[3]))
+    if f_ext is not None:
+        (f, _), (df, df0) = jax.jvp(_external(sys), (q, f_ext), (dq, df_ext))
         F, dF, dF0 = F - f, dF - df, dF0 - df0
 
     def push(acc, x):
-        F, dF, R, r, S, dq = x
+        F, dF, node, dq = x
         F, dF = acc[0] + F, acc[1] + dF
-        turned = dF + S.cross_force(F) * dq
-        return (F.rotate(R).from_(r), turned.rotate(R).from_(r)), dF
+        turned = dF + node.S.cross_force(F) * dq
+        return (node.hand_on(F), node.hand_on(turned)), dF
 
     zero = kin.zeros((Force(ZERO3, ZERO3), Force(ZERO3, ZERO3)), q)
-    (_, from_children), dF = inward(nodes, push, (F, dF, R, p, S, turn), zero)
+    (_, from_children), dF = inward(nodes, push, (F, dF, links.node, turn), zero)
     dF0 = dF0 + from_children
-    dtau = S.dot(dF) if nodes.size else None
+    dtau = links.node.project(dF) if nodes.size else None
     return kin.gather_dofs(sys, dtau, [*dF0.ang, *dF0.lin]) + sys.armature * da
 
 
-def _adjoint(sys: System, states, lam, has_forces: bool):
+def _adjoint(sys: System, states, lam):
     nodes = nodes_of(sys.topology)
-    q, v, a = states[:3]
+    q, v, a, f_ext = states
     links = link_transforms(sys, q, v)
     V0, W0 = kin.root_rows(sys, v), kin.root_rows(sys, lam)
     A0, pull_root = jax.vjp(lambda q, a: base_acceleration(sys, q, a), q, a)
-    R, p, S = links[:3]
 
     def move(parent, x):
         V, A, W, _ = parent
-        R, r, S, qd, qdd, lam = x
-        Sq = S * qd
-        V, B, W = V.at(r).rotate(R.T) + Sq, A.at(r).rotate(R.T), W.at(r).rotate(R.T) + S * lam
-        return V, B + S * qdd + V.cross(Sq), W, B
+        node, qd, qdd, lam = x
+        Sq = node.expand(qd)
+        V, B, W = node.arrive(V) + Sq, node.arrive(A), node.arrive(W) + node.expand(lam)
+        return V, B + node.expand(qdd) + V.cross(Sq), W, B
 
     start = kin.broadcast((V0, A0, W0, A0), q)
-    xs = (R, p, S, *(rows(x, nodes.v) for x in (v, a, lam)))
+    xs = (links.node, *(gather(x, nodes.v) for x in (v, a, lam)))
     V, A, W, B = outward(nodes, move, xs, start)
 
     I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
@@ -148,22 +140,21 @@ def _adjoint(sys: System, states, lam, has_forces: bool):
         return I @ A + V.cross_force(h), I @ W, I @ W.cross(V) - W.cross_force(h)
 
     (F, P, Q), (_, P0, Q0) = forces(I, V, A, W), forces(I0, V0, A0, W0)
-    if has_forces:
-        with differentiable_sweeps():
-            (f, f0), pull_forces = jax.vjp(_external(sys), q, states[3])
+    if f_ext is not None:
+        (f, f0), pull_forces = jax.vjp(_external(sys), q, f_ext)
         F = F - f
 
     def push(acc, x):
-        F, P, Q, R, r, S, qd, V, B, W = x
+        F, P, Q, node, qd, V, B, W = x
+        S = node.S
         F, P = acc[0] + F, acc[1] + P
-        Q = acc[2] + Q + (S * qd).cross_force(P)
+        Q = acc[2] + Q + node.expand(qd).cross_force(P)
         VS = V.cross(S)
         dq = W.cross(S).dot(F) + VS.dot(Q) + B.cross(S).dot(P)
-        carry = lambda f: f.rotate(R).from_(r)  # noqa: E731
-        return (carry(F), carry(P), carry(Q)), (dq, S.dot(Q) + VS.dot(P), S.dot(P))
+        return (node.hand_on(F), node.hand_on(P), node.hand_on(Q)), (dq, S.dot(Q) + VS.dot(P), S.dot(P))
 
     zero = kin.zeros((Force(ZERO3, ZERO3),) * 3, q)
-    xs = (F, P, Q, R, p, S, rows(v, nodes.v), V, B, W)
+    xs = (F, P, Q, links.node, gather(v, nodes.v), V, B, W)
     (_, P_below, Q_below), out = inward(nodes, push, xs, zero)
     P0, Q0 = P0 + P_below, Q0 + Q_below
     dq, dv, da = out if nodes.size else (None, None, None)
@@ -172,8 +163,8 @@ def _adjoint(sys: System, states, lam, has_forces: bool):
     grad_q = dq_root + _scalar_coordinates(sys, dq, q)
     grad_v = kin.gather_dofs(sys, dv, [*Q0.ang, *Q0.lin])
     grad_a = kin.gather_dofs(sys, da, [*P0.ang, *P0.lin]) + sys.armature * lam
-    if not has_forces:
-        return grad_q, grad_v, grad_a
+    if f_ext is None:
+        return grad_q, grad_v, grad_a, None
     back = (Force(*W), Force(*W0))
     dq_forces, grad_f = pull_forces(jax.tree.map(lambda x, y: -jnp.broadcast_to(x, y.shape), back, (f, f0)))
     return grad_q + dq_forces, grad_v, grad_a, grad_f
@@ -197,4 +188,4 @@ def _scalar_coordinates(sys: System, per_node, q):
     if per_node is None:
         return jnp.zeros_like(q)
     per_node = jnp.broadcast_to(per_node, per_node.shape[:1] + q.shape[1:])
-    return rows(jnp.concatenate([per_node, jnp.zeros_like(per_node[:1])]), _coordinate_slots(sys.topology))
+    return gather(jnp.concatenate([per_node, jnp.zeros_like(per_node[:1])]), _coordinate_slots(sys.topology))

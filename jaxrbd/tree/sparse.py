@@ -14,8 +14,8 @@ from functools import lru_cache
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.tree.scan import visit_dofs
-from jaxrbd.tree.sweep import rows
+from jaxrbd.engine.gather import gather
+from jaxrbd.engine.loops import visit_dofs
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ def store(pattern: Pattern, A):
     n = pattern.n
     index = np.where(pattern.ancestors < n, np.arange(n)[:, None] * n + pattern.ancestors, n * n)
     flat = A.reshape((n * n,) + A.shape[2:])
-    return rows(jnp.concatenate([flat, jnp.zeros_like(flat[:1])]), index)
+    return gather(jnp.concatenate([flat, jnp.zeros_like(flat[:1])]), index)
 
 
 def unstore(pattern: Pattern, H):
@@ -74,7 +74,7 @@ def unstore(pattern: Pattern, H):
     table = np.full((n, n + 1), n * width)
     table[np.arange(n)[:, None], pattern.ancestors] = np.arange(n * width).reshape(n, width)
     flat = H.reshape((n * width,) + H.shape[2:])
-    return rows(jnp.concatenate([flat, jnp.zeros_like(flat[:1])]), table[:, :n])
+    return gather(jnp.concatenate([flat, jnp.zeros_like(flat[:1])]), table[:, :n])
 
 
 def factor(pattern: Pattern, H):
@@ -95,7 +95,7 @@ def factor(pattern: Pattern, H):
 def diagonal(pattern: Pattern, H):
     """D, (n, B)."""
     flat = H.reshape((-1,) + H.shape[2:])
-    return rows(flat, np.arange(pattern.n) * H.shape[1] + pattern.depth)
+    return gather(flat, np.arange(pattern.n) * H.shape[1] + pattern.depth)
 
 
 def solve_transposed(pattern: Pattern, H, b):

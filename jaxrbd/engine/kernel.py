@@ -18,19 +18,25 @@ adjoint computes again what it needs, so a gradient through a long rollout stays
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
-from jax.interpreters import partial_eval as pe
 
-from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.programs import Adjoint, Base, Pair, Tangent, merge
+from jaxrbd.engine.jax_internals import (
+    ShapedArray,
+    define,
+    instantiate_zeros,
+    is_undefined_primal,
+    is_zero,
+    new_primitive,
+    partial_evaluation,
+)
+from jaxrbd.engine.programs import Adjoint, Base, Pair, Tangent, merge
 
-# On CPU a chunk holds about so many links x states, so that a recursion stays in a core's cache, but at
-# least so many numbers per row of links, so that a step of the scan is worth its overhead.
+# On CPU a chunk holds about so many slots x states, so that a recursion stays in a core's cache, but at
+# least so many numbers per row of slots, so that a step of the scan is worth its overhead.
 CHUNK_ELEMENTS, ROW_ELEMENTS = 4096, 512
 # Rows of a multiple of 512 bytes make arrays whose sizes are multiples of a cache way, and all of them then
 # compete for the same few lines (forward dynamics of solo12: 1.4 M/s in chunks of 512, 1.9 M/s of 520).
@@ -38,11 +44,13 @@ CLASH = 128
 
 
 class Kernel:
-    """A batch-last function of (System, arrays...) with the shapes of its results and its own rules."""
+    """A batch-last function of a model and arrays, with the shapes of its results and its own rules."""
 
-    def __init__(self, f, shape, single=None, small=1):
-        self.f, self.shape, self.single, self.small = f, shape, single, small
-        self.tangent_rule = self.adjoint_rule = self.pair_rule = None
+    def __init__(self, f: Callable, shape: Callable, extent: Callable, single: Callable | None, small: int):
+        self.f, self.shape, self.extent, self.single, self.small = f, shape, extent, single, small
+        self.tangent_rule: Callable | None = None
+        self.adjoint_rule: Callable | None = None
+        self.pair_rule: Callable | None = None
         self.uses_output = False
         functools.update_wrapper(self, f)
 
@@ -56,29 +64,49 @@ class Kernel:
         """The code itself, on leaves (..., B)."""
         return self.f(*args)
 
-    def derivatives(self, tangent, adjoint, uses_output: bool, pair=None):
-        """Use rules written by hand, functions of batch-last leaves; see `Tangent`, `Adjoint` and `Pair`."""
+    def derivatives(
+        self, tangent: Callable, adjoint: Callable, uses_output: bool, pair: Callable | None = None
+    ) -> None:
+        """Use rules written by hand, on batch-last leaves in the form of the kernel's own arguments.
+
+        `tangent(args, results, tangents)` -> list of results' tangents; tangents that are None vanish.
+        `adjoint(args, results, wanted, cotangents)` -> a tuple like args, whose wanted leaves are read.
+        `pair(args, tangents)` -> results and their tangents together. `results` is empty without
+        `uses_output`. A rule that returns NotImplemented leaves the case to the derivative of the code.
+        """
         self.tangent_rule, self.adjoint_rule, self.uses_output = tangent, adjoint, uses_output
         self.pair_rule = pair
 
+    def tangent(self, args, results, tangents) -> list:
+        """The tangent rule, or the code's own derivative, for use in the rules of another kernel."""
+        leaves, treedef = jax.tree.flatten(args)
+        return Base(self, treedef).tangent(leaves, results, treedef.flatten_up_to(tangents))
 
-def kernel(shape, single=None, small: int = 1):
-    """Decorator. `shape(sys, *args)`: a pytree of result shapes, unbatched.
+    def adjoint(self, args, results, wanted, cotangents):
+        """The adjoint in the form of `args`, None where it is not wanted."""
+        leaves, treedef = jax.tree.flatten(args)
+        active = treedef.flatten_up_to(wanted)
+        found = iter(Base(self, treedef).adjoint(leaves, results, active, cotangents))
+        return jax.tree.unflatten(treedef, [next(found) if a else None for a in active])
 
+
+def kernel(shape: Callable, extent: Callable, single: Callable | None = None, small: int = 1):
+    """Decorator. `shape(*args)`: a pytree of result shapes, unbatched, of the dtype of the first argument.
+
+    `extent(first argument)`: (slots, slots per row) that one state works on, for the size of chunks.
     `single(*args)` is an unbatched algorithm, used for plain calls and batches <= small.
     """
-    return lambda f: Kernel(f, shape, single, small)
+    return lambda f: Kernel(f, shape, extent, single, small)
 
 
 # --- the primitive -------------------------------------------------------------------------------------
 
-kernel_p, pair_p = Primitive("jaxrbd_kernel"), Primitive("jaxrbd_kernel_and_tangent")
-kernel_p.multiple_results = pair_p.multiple_results = True
+kernel_p, pair_p = new_primitive("jaxrbd_kernel"), new_primitive("jaxrbd_kernel_and_tangent")
 
 
 def _summed(program, batched, count):
     """Which results are sums over the batch (cotangents of what the batch shares)."""
-    return [any(batched) and d is not None and not batched[d] for d in program.deciders(count)]
+    return [any(batched) and d is not None and not batched[d] for d in program.summed_like(count)]
 
 
 def _size(leaves, batched) -> int | None:
@@ -91,14 +119,12 @@ def _results(program, leaves, batched):
     return program.out_structs(one)
 
 
-@pair_p.def_abstract_eval
-@kernel_p.def_abstract_eval
-def _abstract(*avals, program, batched):
+def _shapes(*avals, program, batched):
     size = _size(avals, batched)
     out = _results(program, avals, batched)
     summed = _summed(program, batched, len(out))
     lead = [() if size is None or s else (size,) for s in summed]
-    return [jax.core.ShapedArray(n + tuple(y.shape), y.dtype) for n, y in zip(lead, out)]
+    return [ShapedArray(n + tuple(y.shape), y.dtype) for n, y in zip(lead, out)]
 
 
 def _execute(*leaves, program, batched):
@@ -119,13 +145,12 @@ def _compiled(program, batched):
     return jax.jit(functools.partial(_execute, program=program, batched=batched))
 
 
-for primitive in (kernel_p, pair_p):
-    primitive.def_impl(lambda *leaves, program, batched: _compiled(program, batched)(*leaves))
-    mlir.register_lowering(primitive, mlir.lower_fun(_execute, multiple_results=True))
+def _eager(*leaves, program, batched):
+    return _compiled(program, batched)(*leaves)
 
 
 def _run_chunks(program, leaves, batched, size):
-    """Move the batch to the end and run, on CPU in chunks of about CHUNK_ELEMENTS / links states."""
+    """Move the batch to the end and run, on CPU in chunks of about CHUNK_ELEMENTS / slots states."""
     summed = _summed(program, batched, len(_results(program, leaves, batched)))
 
     def run(cut):
@@ -134,13 +159,13 @@ def _run_chunks(program, leaves, batched, size):
         return [y[..., 0] if s else jnp.moveaxis(y, -1, 0) for y, s in zip(program.run(last), summed)]
 
     chunk = _chunk_size(program, size)
-    linear = isinstance(program, Adjoint)  # in its cotangents: zeros for what is padded add nothing to a sum
+    linear = isinstance(program, Adjoint)  # in its cotangents: zeros in the padding add nothing to a sum
     if any(summed) and size % chunk and not linear:
         chunk = next(c for c in range(min(chunk, size), 0, -1) if size % c == 0)
         chunk = chunk if chunk >= 32 else size
     count = -(-size // chunk)
     pad = count * chunk - size
-    first_cotangent = len(leaves) - program.results if linear else len(leaves)
+    first_cotangent = program.first_along if linear else len(leaves)
 
     def padded(i, x):
         if not pad:
@@ -160,8 +185,8 @@ def _chunk_size(program, size: int) -> int:
     """How many states are computed together: all of them, unless on CPU; the last chunk may be padded."""
     if jax.default_backend() != "cpu":
         return size
-    nodes = nodes_of(program.topology)
-    largest = max(CHUNK_ELEMENTS // max(nodes.size, 8), ROW_ELEMENTS // nodes.width) // 32 * 32
+    slots, width = program.extent
+    largest = max(CHUNK_ELEMENTS // max(slots, 8), ROW_ELEMENTS // width) // 32 * 32
     count = -(-size // largest)
     chunk = size if count == 1 else -(-size // (8 * count)) * 8
     return chunk + 8 if chunk % CLASH == 0 and chunk >= 2 * CLASH else chunk
@@ -173,10 +198,10 @@ def _batch_rule(primitive, args, dims, *, program, batched):
     args = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(args, dims)]
     inner = next((x.shape[1 if d is not None else 0] for x, d, b in zip(args, dims, batched) if b), None)
     # cotangents of what the batch shared must now be told apart: give these arguments the whole batch
-    tied = {i % len(args) for i in program.tied}
+    needs_batch = program.needs_batch
     merged, flags = [], []
     for i, (x, d, b) in enumerate(zip(args, dims, batched)):
-        flag = b or d is not None or i in tied
+        flag = b or d is not None or i in needs_batch
         if flag:
             x = x if d is not None else x[None]
             if inner is None:
@@ -195,20 +220,14 @@ def _batch_rule(primitive, args, dims, *, program, batched):
     return out, [0] * len(out)
 
 
-batching.primitive_batchers[kernel_p] = functools.partial(_batch_rule, kernel_p)
-
-
 def _jvp_rule(primals, tangents, *, program, batched):
-    active = tuple(not isinstance(t, ad.Zero) for t in tangents)
+    active = tuple(not is_zero(t) for t in tangents)
     args = [*primals, *(t for t, a in zip(tangents, active) if a)]
     flags = batched + tuple(b for b, a in zip(batched, active) if a)
     if isinstance(program, Base) and program.kernel.pair_rule is not None:
         out = pair_p.bind(*args, program=Pair(program, active), batched=flags)
         return out[: len(out) // 2], out[len(out) // 2 :]
     return _value_and_tangent(kernel_p.bind, args, program, active, flags)
-
-
-ad.primitive_jvps[kernel_p] = _jvp_rule
 
 
 def _value_and_tangent(bind, args, program, active, flags):
@@ -222,7 +241,7 @@ def _value_and_tangent(bind, args, program, active, flags):
         *primals,
         *extra,
         *args[n:],
-        program=Tangent(program, active),
+        program=Tangent(program, active, len(extra)),
         batched=(*batched, *extra_flags, *flags[n:]),
     )
     return out, dout
@@ -238,7 +257,7 @@ def _unpaired(bind, args, program, batched):
 
 
 def _pair_jvp(primals, tangents, *, program, batched):
-    moved = [not isinstance(t, ad.Zero) for t in tangents]
+    moved = [not is_zero(t) for t in tangents]
     f = lambda *xs: _unpaired(kernel_p.bind, merge(primals, moved, xs), program, batched)  # noqa: E731
     pick = lambda values: tuple(x for x, m in zip(values, moved) if m)  # noqa: E731
     return jax.jvp(f, pick(primals), pick(tangents))
@@ -273,34 +292,38 @@ def _pair_partial_eval_jaxpr(saveable, unknown, inst, eqn):
     return now, eqn, [False] * count + [True] * count, [True] * 2 * count, missing
 
 
-ad.primitive_jvps[pair_p] = _pair_jvp
-batching.primitive_batchers[pair_p] = _pair_batch
-pe.custom_partial_eval_rules[pair_p] = _pair_partial_eval
-pe.partial_eval_jaxpr_custom_rules[pair_p] = _pair_partial_eval_jaxpr
-
-
 def _transpose_rule(cts, *args, program, batched):
     if not isinstance(program, Tangent):
         raise TypeError("a kernel is not linear in its arguments; only its tangent is")
-    first = len(args) - sum(program.active)
-    moved = [i for i, a in enumerate(program.active) if a]
-    wanted = [ad.is_undefined_primal(x) for x in args[first:]]
+    first, moved = program.first_along, program.moved
+    wanted = [is_undefined_primal(x) for x in args[first:]]
     # tangents that are known add a constant, which has no part in the transpose
     where = [(i, flag) for i, flag, w in zip(moved, batched[first:], wanted) if w]
     primals, flags = list(args[:first]), list(batched[:first])
-    size = _size([x.aval if ad.is_undefined_primal(x) else x for x in args], batched)
+    size = _size([x.aval if is_undefined_primal(x) else x for x in args], batched)
     for i, flag in where:
         if flag and not flags[i]:  # the cotangent has a batch that its primal lacks
             primals[i] = jnp.broadcast_to(primals[i], (size,) + primals[i].shape)
             flags[i] = True
     summed = _summed(program, batched, len(cts))
-    cts = [ad.instantiate_zeros(c) for c in cts]
+    cts = [instantiate_zeros(c) for c in cts]
     ct_flags = [any(batched) and not s for s in summed]
     chosen = {i for i, _ in where}
-    adjoint = Adjoint(program.of, tuple(i in chosen for i in range(len(program.active))), len(cts))
+    active = tuple(i in chosen for i in range(len(program.active)))
+    adjoint = Adjoint(program.of, active, program.results)
     out = kernel_p.bind(*primals, *cts, program=adjoint, batched=tuple(flags) + tuple(ct_flags))
     out = iter([jnp.sum(y, 0) if flags[i] and not flag else y for y, (i, flag) in zip(out, where)])
     return [None] * first + [next(out) if w else None for w in wanted]
 
 
-ad.primitive_transposes[kernel_p] = _transpose_rule
+define(
+    kernel_p,
+    shapes=_shapes,
+    run=_execute,
+    eager=_eager,
+    jvp=_jvp_rule,
+    transpose=_transpose_rule,
+    batch=functools.partial(_batch_rule, kernel_p),
+)
+define(pair_p, shapes=_shapes, run=_execute, eager=_eager, jvp=_pair_jvp, batch=_pair_batch)
+partial_evaluation(pair_p, _pair_partial_eval, _pair_partial_eval_jaxpr)
