@@ -1,5 +1,7 @@
 """What newcomers get wrong: names, kinds of argument, files. Each error says what was meant or what to do."""
 
+from inspect import signature
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,7 +50,6 @@ NAMES = {
     "frame of a constraint": (lambda s: con.weld(s, "tol"), "tool"),
     "joint of a coupling": (lambda s: con.coupling(s, "joint3", "jiont2", ratio=1), "joint2"),
     "direction": (lambda s: con.hold(s, "tool", ["turn_X"]), "turn_x"),
-    "option of a constraint": (lambda s: con.weld(s, "tool", baumgart=0.1), "baumgarte"),
     "Delassus algorithm": (lambda s: con.delassus_matrix(s, con.weld(s, "tool"), s.q0, "ltll"), "ltl"),
     "weights": (
         lambda s: rbd.inverse_kinematics(s, s.q0, {"tool": jnp.zeros(3)}, weights={"tol": 1.0}),
@@ -154,3 +155,8 @@ def test_docstrings_name_the_defaults():
 
 def test_hosts_and_points_are_connected_by_different_names():
     assert not hasattr(rbd, "connect") and callable(rbd.connect_hosts) and callable(con.connect)
+
+
+def test_options_of_constraints_are_named():
+    for function in (con.weld, con.connect, con.hinge, con.hold, con.distance, con.coupling, con.of_model):
+        assert all(p.kind != p.VAR_KEYWORD for p in signature(function).parameters.values())

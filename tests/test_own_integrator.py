@@ -67,12 +67,10 @@ def pendulum():
 
 
 def test_an_implicit_rule_steps_batches_and_differentiates(pendulum):
-    """jit, vmap, order 2, and the gradient of a rollout by state, forces and masses against differences."""
+    """jit, vmap, and the gradient of a rollout by state, controls and masses against differences."""
     sys, start = pendulum
 
-    @jax.jit
-    @jax.vmap
-    def run(x):
+    def cost(x):
         s = sys.replace(mass=sys.mass * jnp.exp(x["mass"]))
         path = rbd.rollout(s, rbd.State(x["q"], x["v"]), x["u"], ImplicitMidpoint(2e-2), checkpoint="sqrt")
         return path.value.q[-1] @ jnp.array([1.0, -2.0]) + path.value.v[-1, 0], path
@@ -80,35 +78,30 @@ def test_an_implicit_rule_steps_batches_and_differentiates(pendulum):
     x = {"q": start.q, "v": start.v, "u": jnp.ones((9, 2)), "mass": jnp.zeros(2)}
     d = jax.tree.map(lambda a: jnp.cos(jnp.arange(a.size)).reshape(a.shape), x)
     h = jnp.array([0.0, 1e-6, -1e-6])
-    cost, path = run(jax.tree.map(lambda a, b: a + h.reshape(3, *[1] * a.ndim) * b, x, d))
+    batch = jax.tree.map(lambda a, b: a + h.reshape(3, *[1] * a.ndim) * b, x, d)
+    (value, path), slope = jax.jit(jax.vmap(jax.value_and_grad(cost, has_aux=True)))(batch)
     assert path.converged.all() and path.result.dtype == jnp.int32 and path.result.shape == (3, 9)
     assert path.stats.shape == (3, 9) and path.stats.max() < 1e-12
-    one = jax.tree.map(lambda a: a[None], x)
-    slope = jax.jit(jax.grad(lambda x: run(x)[0][0]))(one)
-    total = sum(jnp.vdot(a, b) for a, b in zip(jax.tree.leaves(slope), jax.tree.leaves(d)))
-    np.testing.assert_allclose(total, (cost[1] - cost[2]) / 2e-6, rtol=1e-6)
+    total = sum(jnp.vdot(a[0], b) for a, b in zip(jax.tree.leaves(slope), jax.tree.leaves(d)))
+    np.testing.assert_allclose(total, (value[1] - value[2]) / 2e-6, rtol=1e-6)
 
 
-def test_the_rule_has_order_two_and_linearizes(pendulum):
+def test_the_rule_has_order_two_and_keeps_volume(pendulum):
+    """In phase space (q, p) it is symplectic: det A = det M(q) / det M(q') in (q, v), A from `linearize`."""
     sys, start = pendulum
 
     @jax.jit
     def end(dt, steps):
         one = lambda _, s: rbd.step(sys, s, integrator=ImplicitMidpoint(dt)).value  # noqa: E731
-        return jax.lax.fori_loop(0, steps, one, start).q
+        return jax.lax.fori_loop(0, steps, one, start)
 
-    exact = end(0.2 / 640, 640)
-    errors = [float(jnp.abs(end(0.2 / n, n) - exact).max()) for n in (10, 20, 40)]
+    exact = end(0.2 / 640, 640).q
+    errors = [float(jnp.abs(end(0.2 / n, n).q - exact).max()) for n in (10, 20, 40)]
     np.testing.assert_allclose(np.log2(np.divide(errors[:-1], errors[1:])), 2, atol=0.1)
     A, B = jax.jit(lambda: rbd.linearize(sys, start, integrator=ImplicitMidpoint(1e-2)))()
-    assert A.shape == (4, 4) and B.shape == (4, 2)
-    # without dissipation the rule keeps volume in phase space (q, p), and M v = p in (q, v)
-    before, after = (
-        rbd.mass_matrix(sys, s.q)
-        for s in (start, rbd.step(sys, start, integrator=ImplicitMidpoint(1e-2)).value)
-    )
-    ratio = jnp.linalg.det(before) / jnp.linalg.det(after)
-    np.testing.assert_allclose(jnp.linalg.det(A), ratio, rtol=1e-3)
+    volume = jax.jit(lambda q: jnp.linalg.det(rbd.mass_matrix(sys, q)))
+    assert B.shape == (4, 2)
+    np.testing.assert_allclose(np.linalg.det(A), volume(start.q) / volume(end(1e-2, 1).q), rtol=1e-3)
 
 
 def test_newton_that_fails_is_said(pendulum):
@@ -137,7 +130,7 @@ def test_a_memory_is_carried_and_made_anew(pendulum):
     for a, b in zip(jax.tree.leaves(rest), jax.tree.leaves(whole)):
         np.testing.assert_array_equal(a, b[3:])
     exact = jax.jit(lambda: rbd.rollout(sys, start, integrator=rbd.RK4(1e-2), steps=6).value)()
-    np.testing.assert_allclose(whole.q, exact.q, atol=1e-4)
+    np.testing.assert_allclose(whole.q, exact.q, atol=1e-3)  # of order 1, where forces depend on v
     # a change of q changes what is remembered
     matrices = jax.jit(lambda s: rbd.linearize(sys, s, integrator=integrator))
     for a, b in zip(matrices(middle), matrices(rbd.State(middle.q, middle.v))):
