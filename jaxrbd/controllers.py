@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxrbd.errors import ArgumentError
 from jaxrbd.integrators.arguments import read_controls, refuse_integrator
 from jaxrbd.integrators.contract import State
-from jaxrbd.model.system import System, pytree
+from jaxrbd.model.system import System, check_system, pytree
 
 
 @pytree
@@ -65,6 +65,7 @@ def _strong(x):
 
 def read_controller(sys: System, controls, tau, carry, steps: int | None) -> tuple[Controller, Rows, int]:
     """The controller, the rows that steps go through, and their number, from the arguments of `rollout`."""
+    check_system(sys)
     refuse_integrator("controls", controls)
     function = controls if callable(controls) else None
     if carry is not None and function is None:

@@ -77,6 +77,8 @@ def brief(x) -> str:
         return f"{x.dtype}{_sizes(x)}"
     if is_dataclass(x):
         parts = [(f.name, getattr(x, f.name)) for f in fields(x) if not f.metadata.get("static")]
+        optional = {f.name for f in fields(x) if f.default is None}
+        parts = [(name, v) for name, v in parts if not (v is None and name in optional)]
         inside = (name + (_sizes(v) if hasattr(v, "shape") else f"={brief(v)}") for name, v in parts)
         return f"{type(x).__name__}({', '.join(inside)})"
     return f"{x!r:.60}"
