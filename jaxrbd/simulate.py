@@ -119,16 +119,22 @@ def rollout(
     warn_if_off(problem, state.q)
     dt = jnp.asarray(integrator.dt, sys.dtype)
 
-    def once(held, x):
-        (s, carry), (k, row) = held, x
+    def posed(s: State, carry, x):
+        k, row = x
         now = problem.t + dt * k
         carry, u = controller(carry, s, row.u, now)
-        during = problem.replace(u=u, tau=problem.tau if row.tau is None else row.tau, t=now)
-        after = advance(during, integrator, s)
+        return carry, problem.replace(u=u, tau=problem.tau if row.tau is None else row.tau, t=now)
+
+    def once(held, x):
+        carry, during = posed(*held, x)
+        after = advance(during, integrator, held[0])
         return (after.value, carry), after
 
-    start = (begin(problem, integrator, state), controller.carry)
     xs = (jnp.arange(steps), rows)
+    first = problem
+    if steps and hasattr(integrator, "begin"):
+        first = posed(state, controller.carry, jax.tree.map(lambda x: x[0], xs))[1]
+    start = (begin(first, integrator, state), controller.carry)
     scan = _scan if keep == "all" else _scan_for_the_last
     (_, carry), path = scan(once, start, xs, _segment(checkpoint, steps))
     return Path(path.value, path.result, path.stats, carry)

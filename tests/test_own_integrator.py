@@ -120,7 +120,8 @@ def test_newton_that_fails_is_said(pendulum):
 def test_a_memory_is_carried_and_made_anew(pendulum):
     sys, start = pendulum
     integrator = Verlet(1e-2)
-    roll = jax.jit(lambda s: rbd.rollout(sys, s, integrator=integrator, steps=3).value)
+    push = lambda q, v, t: jnp.array([3.0, -1.0])  # noqa: E731  known to `begin`, too
+    roll = jax.jit(lambda s: rbd.rollout(sys, s, push, integrator, steps=3).value)
     half, whole = (
         roll(start),
         jax.jit(lambda: rbd.rollout(sys, start, integrator=integrator, steps=6).value)(),
