@@ -4,16 +4,17 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
-SOURCES := jaxrbd tests $(wildcard examples benchmarks)
+SOURCES := jaxrbd tests $(wildcard examples benchmarks docs)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format bench bench-quick clean
+.PHONY: help demo test test-all lint format docs bench bench-quick clean
 
 help:
 	@echo "make demo         simulate, optimise and plot an embedded robot (demo.png)"
 	@echo "make test         tests on a representative set of robots"
 	@echo "make test-all     tests on every robot"
 	@echo "make lint         ruff and mypy;  make format  rewrites the files"
+	@echo "make docs         these pages as a site: build/site/index.html"
 	@echo "make bench-quick  one-minute benchmark;  make bench  the full one, against peers"
 	@echo "make clean        remove .venv, caches and build products"
 
@@ -34,6 +35,10 @@ lint: $(VENV)/.lint
 format: $(VENV)/.lint
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean --config-file docs/mkdocs.yml
+	@echo "open build/site/index.html"
 
 bench: $(VENV)/.bench
 	$(BIN)/jaxrbd bench $(ARGS)
@@ -63,6 +68,10 @@ $(VENV)/.test: pyproject.toml | $(VENV)/.created
 
 $(VENV)/.lint: pyproject.toml | $(VENV)/.created
 	$(PIP) -e '.[lint]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/.created
+	$(PIP) -e '.[docs]'
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(VENV)/.created

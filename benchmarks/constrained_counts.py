@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -21,7 +21,8 @@ from benchmarks import report
 from benchmarks.opcount import count_kernel
 from jaxrbd.constraints import combine, connect, weld
 from jaxrbd.constraints.delassus import inverse_kernel
-from jaxrbd.constraints.solvers import settings_of, solver_kernel
+from jaxrbd.constraints.dynamics import solver_kernel
+from jaxrbd.constraints.iterations import Settings
 
 SOLVERS = (rbd.ConstrainedABA, rbd.ProxPV, rbd.ProxLTLs, rbd.ProxLTL)
 INVERSES = {
@@ -37,10 +38,10 @@ SOLE = [(0.1, 0.05, 0), (0.1, -0.05, 0), (-0.1, 0.05, 0), (-0.1, -0.05, 0)]
 def dynamics_count(sys, con, solver, iterations: int) -> int:
     """Operations of one solve with a fixed number of iterations, everything included but the verdict."""
     zero = jnp.zeros(sys.nv, sys.dtype)
-    settings = replace(settings_of(solver(iterations=iterations)), fixed=True, judged=False)
-    run = solver_kernel(settings, "implicit")
-    mu, lam = jnp.asarray(1e6, sys.dtype), jnp.zeros(con.rows, sys.dtype)
-    return count_kernel(run, sys, con, rbd.neutral(sys), zero, zero, None, lam, mu)
+    numbers, form = jax.tree.flatten(solver(mu=jnp.asarray(1e6, sys.dtype), iterations=iterations))
+    run = solver_kernel(form, Settings(iterations, fixed=True, judged=False), "implicit")
+    lam = jnp.zeros(con.rows, sys.dtype)
+    return count_kernel(run, sys, con, rbd.neutral(sys), zero, zero, None, lam, numbers)
 
 
 def parts(sys, con, solver, iterations: int = 3) -> tuple[int, int]:

@@ -112,3 +112,17 @@ def test_soft_penalties_that_drown_the_bodies_are_not_called_right():
     assert jnp.isfinite(a).all()
     assert (result[0] != rbd.Result.not_converged).all()
     assert (result[1:] == rbd.Result.not_converged).all()
+
+
+def test_answers_that_overflow_are_not_taken():
+    """Forces beyond float32: the state is reported, and what is returned is finite."""
+    sys = rbd.zoo.arm7().astype(SINGLE)
+    held = con.connect(sys, "tool").astype(SINGLE)
+    q, v, tau = (x.astype(SINGLE) for x in cases.states(sys, 3))
+    tau = tau * jnp.asarray([1, 1e30, 1e38], SINGLE)[:, None]
+    for solver in (rbd.ConstrainedABA(), rbd.ProxLTL()):
+        run = jax.jit(jax.vmap(lambda *x, s=solver: rbd.constrained_dynamics(sys, *x, held, s)))
+        found = run(q, v, tau)
+        assert jnp.isfinite(found.value.a).all() and jnp.isfinite(found.value.lam).all()
+        assert found.result[0] == rbd.Result.converged
+        assert found.result[2] == rbd.Result.not_converged

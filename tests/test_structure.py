@@ -5,8 +5,6 @@ import re
 import tomllib
 from pathlib import Path
 
-import numpy as np
-
 import jaxrbd
 
 ROOT = Path(jaxrbd.__file__).parent
@@ -58,15 +56,3 @@ def test_the_package_has_a_version_and_types():
     assert project["tool"]["hatch"]["version"]["path"] == "jaxrbd/__init__.py"  # one place for the number
     extras = project["project"]["optional-dependencies"]
     assert "viewer" not in extras and "gym" not in extras  # nothing imports what they would install
-
-
-def test_the_readme_starts_on_its_constraints():
-    """The lines that prepare a constrained rollout, run as they stand."""
-    text = (ROOT.parent / "README.md").read_text()
-    names = {"rbd": jaxrbd, "con": jaxrbd.constraints, "sys": jaxrbd.zoo.humanoid()}
-    names |= {"q": names["sys"].q0, "v": np.zeros(names["sys"].nv)}
-    for variable in ("held", "on", "start"):
-        exec(re.search(rf"^{variable} = .*$", text, re.MULTILINE)[0], names)
-    assert "rollout(sys, start, integrator=rbd.RK4(dt=1e-3), constraints=held" in text
-    error = jaxrbd.constraints.constraint_error(names["sys"], names["held"], names["start"].q)
-    np.testing.assert_allclose(error, 0, atol=1e-12)

@@ -16,13 +16,13 @@ import numpy as np
 from jaxrbd.constraints import articulated as art
 from jaxrbd.constraints import propagators as prop
 from jaxrbd.constraints.data import Constraints, as_constraints, check_constraints
+from jaxrbd.constraints.joint_space import gram, matrices
 from jaxrbd.constraints.lanes import Acting
 from jaxrbd.constraints.meeting import meeting_of
-from jaxrbd.constraints.methods import Task, gram, link_inertias, matrices, no_forces
 from jaxrbd.constraints.plan import Plan, plan_of
 from jaxrbd.constraints.rows import table_of
-from jaxrbd.constraints.solvers import linear_task
 from jaxrbd.constraints.supporting import Problem, links_problem
+from jaxrbd.constraints.task import Task, linear_task, link_inertias, no_forces
 from jaxrbd.engine.gather import gather
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.names import hint

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrbd.constraints.data import as_constraints
 from jaxrbd.constraints.projection import velocity_jump
-from jaxrbd.constraints.solvers import Proximal
+from jaxrbd.constraints.solver import Solver
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, pytree
 from jaxrbd.solution import Solution
@@ -26,7 +26,7 @@ class Impact:
 
 
 def impulse_dynamics(
-    sys: System, q, v, constraints, restitution=0.0, solver: Proximal | None = None
+    sys: System, q, v, constraints, restitution=0.0, solver: Solver | None = None
 ) -> Solution:
     """Velocity after the rows have struck:  M (v+ - v) = Jᵀ Lambda,  J v+ = -e J v.
 

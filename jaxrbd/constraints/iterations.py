@@ -35,12 +35,16 @@ class Settings:
     everything that reverse mode cannot pass: iterations are then a scan.
     """
 
-    method: str
     iterations: int | None
     tolerance: float | None = None
     adaptive: bool = False
     fixed: bool = False
     judged: bool = True  # whether anybody reads the verdict
+
+    @property
+    def length(self) -> int:
+        """Of the history."""
+        return self.iterations or MOST
 
 
 class Limits(NamedTuple):
@@ -125,7 +129,7 @@ class Run:
     def __init__(self, c, weight, penalty, mobility, settings: Settings):
         self.c, self.weight, self.settings = c, weight, settings
         self.limits = LIMITS[c.dtype.name]
-        self.length = settings.iterations or MOST
+        self.length = settings.length
         self.wanted = jnp.maximum(1, by_row(c))
         # the smallest step that a wrong answer can leave; below the noise nothing can be seen
         stiffness = jnp.min(penalty * mobility, 0)
@@ -154,7 +158,9 @@ class Run:
         history = jnp.zeros((2 * self.length,) + c.shape[-1:], c.dtype)
         if method.first is None or self.length == 1:  # the only iteration is looked at in the loop
             return x, history, 0
-        x = self.stepped(method, x, *method.first(lam, c))
+        new = self.stepped(method, x, *method.first(lam, c))
+        lost = ~jnp.isfinite(new.step + by_row(new.r))
+        x = jax.tree.map(lambda old, new: jnp.where(lost, old, new), x, new)
         return x, history.at[0].set(by_row(x.r)), 1
 
     def small_rows(self, method: Method, a):
@@ -225,7 +231,7 @@ class Run:
             old, history, k = carry
             free = self.settings.iterations is None
             x = self.accelerate(method, R, old) if free else self.advance(method, old)
-            over = self.over(method, x) & (old.burst == 0) | ~jnp.isfinite(x.step)
+            over = self.over(method, x) & (old.burst == 0)
             missed = by_row(x.r) > self.limits.contradicting * self.small_rows(method, x.a)
             stuck = last(x)
             if free:  # rows that no longer move
@@ -233,7 +239,9 @@ class Run:
                 stuck |= resting & (x.tired | self.contradicts(method, x))
             else:
                 missed &= self.contradicts(method, x)
-            halted = old.done | last(old)
+            stopped = old.done | last(old)
+            lost = ~stopped & ~jnp.isfinite(x.step + by_row(x.r))  # an answer that overflowed is not taken
+            halted = stopped | lost
             look = ~halted & ~x.looked & (over | stuck) & missed & ((x.count > 1) | last(x))
             nothing = lambda r: (jnp.zeros_like(r), jnp.zeros_like(x.doubt))  # noqa: E731
             find = lambda r: tuple(unmeetable(method.jacobian(), r, self.weight))  # noqa: E731
@@ -248,12 +256,12 @@ class Run:
                 lam=keep(old.lam, x.lam),
                 r=jnp.where(halted, old.r, jnp.where(again, self.c - s, x.r)),
                 s=s,
-                step=jnp.where(halted, old.step, x.step),
+                step=jnp.where(lost, jnp.inf, jnp.where(halted, old.step, x.step)),
                 doubt=jnp.where(again, doubt, x.doubt),
                 count=keep(old.count, x.count),
                 total=jnp.where(halted, old.total, x.total),
                 looked=x.looked | look,
-                done=old.done | (over & ~again & ~halted),
+                done=old.done | lost | (over & ~again & ~halted),
                 burst=keep(old.burst, x.burst),
                 tired=x.tired & ~again,
             )
@@ -327,7 +335,7 @@ class Run:
         else:
             met = missed <= tolerance
         verdict = jnp.where(met, Result.converged, jnp.where(right, Result.stationary, Result.not_converged))
-        finite = jnp.isfinite(missed) & jnp.isfinite(size)
+        finite = jnp.isfinite(missed) & jnp.isfinite(size) & jnp.isfinite(x.step)
         verdict = jnp.where(finite, verdict, Result.not_converged).astype(self.c.dtype)
         return Found(x.a, x.lam, history.at[-1].set(missed), x.step * size, x.total, verdict)
 

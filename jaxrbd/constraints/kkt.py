@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxrbd.constraints.data import Constraints, Entry, as_constraints, check_constraints
 from jaxrbd.constraints.delassus import penalty, still_task
-from jaxrbd.constraints.methods import constraint_pattern, matrices
+from jaxrbd.constraints.joint_space import constraint_pattern, matrices
 from jaxrbd.model.system import System, Topology, pytree, static
 from jaxrbd.tree import sparse
 from jaxrbd.tree.arguments import arguments, array, require_mass

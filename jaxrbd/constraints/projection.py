@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrbd.constraints.data import Constraints, as_constraints
+from jaxrbd.constraints.dynamics import constrained_dynamics
 from jaxrbd.constraints.jacobian import constraint_velocity, evaluate
-from jaxrbd.constraints.solvers import Proximal, constrained_dynamics
+from jaxrbd.constraints.solver import Solver
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, pytree, static
 from jaxrbd.solution import Result, Solution, largest
@@ -31,7 +32,7 @@ class Projection:
     """
 
     iterations: int = static(default=10)
-    solver: Proximal | None = None
+    solver: Solver | None = None
     step_limit: float = 0.5
     tolerance: float | None = None
 
@@ -102,14 +103,14 @@ def project(sys: System, constraints, q, v=None, settings: Projection | None = N
     return Solution(Projected(q, v), _classify(settings, stats, scale), stats)
 
 
-def at_rest(sys: System, q, con: Constraints, solver: Proximal | None) -> Solution:
+def at_rest(sys: System, q, con: Constraints, solver: Solver | None) -> Solution:
     """M a = Jᵀ lam, J a = a*: constrained dynamics without gravity, velocity and joint forces."""
     floating = sys.replace(gravity=jnp.zeros_like(sys.gravity))
     still = jnp.zeros(sys.nv, sys.dtype)
     return constrained_dynamics(floating, q, still, still, con, solver)
 
 
-def velocity_jump(sys: System, q, v, con: Constraints, share, solver: Proximal | None) -> Solution:
+def velocity_jump(sys: System, q, v, con: Constraints, share, solver: Solver | None) -> Solution:
     """M dv = Jᵀ lam, J dv = -share J v: `share` is 1 to stop the rows, 1 + e to reflect them."""
     push = con.replace(  # a* = -share J v
         stiffness=jnp.zeros_like(con.stiffness),

@@ -32,7 +32,7 @@ import jax.numpy as jnp
 
 from jaxrbd.constraints import Projection, constrained_dynamics
 from jaxrbd.constraints.data import Constraints
-from jaxrbd.constraints.solvers import ConstrainedMotion
+from jaxrbd.constraints.dynamics import ConstrainedMotion
 from jaxrbd.forces import applied_force, force_at, passive_force
 from jaxrbd.model.system import System, pytree
 from jaxrbd.solution import Result, Solution

@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxrbd.constraints import Projection, constraint_error, project
 from jaxrbd.constraints.projection import velocity_jump
-from jaxrbd.constraints.solvers import Soft
+from jaxrbd.constraints.soft import Soft
 from jaxrbd.errors import StateWarning
 from jaxrbd.integrators.contract import State, StepProblem
 from jaxrbd.model.system import pytree

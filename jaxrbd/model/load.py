@@ -31,7 +31,7 @@ def load(
     that floats already stays (a floating joint on a massless root link is one); else trees that have a
     moving joint are freed, or, if none has, the only one with mass, but never an MJCF body without joints,
     which belongs to the ground. Of several bases, those that are added are called "root",
-    "root_<body>", .... "fixed" stops bases where the default pose has them.
+    `root_BODY`, .... "fixed" stops bases where the default pose has them.
 
     `package_dirs`: folders that hold the packages of "package://" names; meshes are looked up there, in the
     model's own folder and, for "package://NAME/...", in folders NAME above it, nowhere else. `strict`:

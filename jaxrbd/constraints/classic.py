@@ -1,0 +1,34 @@
+"""[PROX]'s classic resolution without damping, for comparison."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from jaxrbd.constraints.iterations import Found, Settings
+from jaxrbd.constraints.joint_space import on_mass_factor
+from jaxrbd.constraints.prox_ltl import damped_inverse
+from jaxrbd.constraints.solver import Proximal
+from jaxrbd.constraints.task import Task
+from jaxrbd.model.system import pytree, static
+from jaxrbd.solution import Result
+
+
+@pytree
+class Classic(Proximal):
+    """lam = (J M^-1 Jᵀ)^-1 (c - J a_free), [PROX]: it fails, and says so, where rows depend on each other.
+
+    A second time with the residuals of the first tells whether it did; what misses the rows is not even the
+    least-squares answer.
+    """
+
+    iterations: int = static(default=1)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(2, fixed=True)
+
+    def solve(self, task: Task, settings: Settings) -> Found:
+        undamped = lambda mobility, _: jnp.full_like(mobility, jnp.inf)  # noqa: E731
+        found = on_mass_factor(task, settings, damped_inverse, undamped)
+        verdict = jnp.where(found.verdict == Result.converged, found.verdict, Result.not_converged)
+        return found._replace(verdict=verdict.astype(found.verdict.dtype))

@@ -1,0 +1,1 @@
+"""Models: descriptions, the files they come from, and the compiled System."""
