@@ -25,7 +25,7 @@ from jaxrbd.errors import ArgumentError, ModelError, ModelWarning, RbdError, Sta
 from jaxrbd.forces import actuator_force, passive_force
 from jaxrbd.ik import GaussNewton, inverse_kinematics
 from jaxrbd.inertia import log_cholesky, with_log_cholesky
-from jaxrbd.integrators import RK4, SemiImplicitEuler, State
+from jaxrbd.integrators import RK4, SemiImplicitEuler, State, StepProblem
 from jaxrbd.model import zoo
 from jaxrbd.model.builder import Builder
 from jaxrbd.model.compile import build

@@ -7,7 +7,6 @@ import pytest
 
 import jaxrbd as rbd
 from jaxrbd.errors import ArgumentError
-from jaxrbd.integrators import StepProblem
 from jaxrbd.model.system import pytree, static
 
 
@@ -22,7 +21,7 @@ class ImplicitMidpoint:
     iterations: int = static(default=6)
     tolerance: float = 1e-12
 
-    def step(self, problem: StepProblem, state: rbd.State) -> rbd.Solution:
+    def step(self, problem: rbd.StepProblem, state: rbd.State) -> rbd.Solution:
         sys, q, v = problem.sys, state.q, state.v
         half = 0.5 * jnp.asarray(self.dt, sys.dtype)
 
@@ -50,10 +49,10 @@ class Verlet:
 
     dt: float
 
-    def begin(self, problem: StepProblem, state: rbd.State) -> rbd.State:
+    def begin(self, problem: rbd.StepProblem, state: rbd.State) -> rbd.State:
         return rbd.State(state.q, state.v, problem.dynamics(state.q, state.v).value.a)
 
-    def step(self, problem: StepProblem, state: rbd.State) -> rbd.Solution:
+    def step(self, problem: rbd.StepProblem, state: rbd.State) -> rbd.Solution:
         v = state.v + 0.5 * self.dt * state.memory
         q = rbd.integrate(problem.sys, state.q, self.dt * v)
         a = problem.dynamics(q, v, problem.t + self.dt).value.a
