@@ -117,21 +117,17 @@ def test_newton_that_fails_is_said(pendulum):
 
 
 def test_a_memory_is_carried_and_made_anew(pendulum):
+    """Two halves are the whole, bit for bit; the first one knows the controls; `linearize` makes it anew."""
     sys, start = pendulum
+    push = lambda q, v, t: jnp.array([3.0, -1.0])  # noqa: E731
+    run = lambda s, integrator, steps: rbd.rollout(sys, s, push, integrator, steps=steps).value  # noqa: E731
     integrator = Verlet(1e-2)
-    push = lambda q, v, t: jnp.array([3.0, -1.0])  # noqa: E731  known to `begin`, too
-    roll = jax.jit(lambda s: rbd.rollout(sys, s, push, integrator, steps=3).value)
-    half, whole = (
-        roll(start),
-        jax.jit(lambda: rbd.rollout(sys, start, integrator=integrator, steps=6).value)(),
-    )
-    middle = jax.tree.map(lambda x: x[-1], half)
-    rest = jax.jit(lambda s: rbd.rollout(sys, s, integrator=integrator, steps=3).value)(middle)
-    for a, b in zip(jax.tree.leaves(rest), jax.tree.leaves(whole)):
+    half = jax.jit(lambda s: run(s, integrator, 3))
+    whole, exact = jax.jit(lambda s: (run(s, integrator, 6), run(s, rbd.RK4(1e-2), 6)))(start)
+    middle = jax.tree.map(lambda x: x[-1], half(start))
+    for a, b in zip(jax.tree.leaves(half(middle)), jax.tree.leaves(whole)):
         np.testing.assert_array_equal(a, b[3:])
-    exact = jax.jit(lambda: rbd.rollout(sys, start, integrator=rbd.RK4(1e-2), steps=6).value)()
     np.testing.assert_allclose(whole.q, exact.q, atol=1e-3)  # of order 1, where forces depend on v
-    # a change of q changes what is remembered
     matrices = jax.jit(lambda s: rbd.linearize(sys, s, integrator=integrator))
     for a, b in zip(matrices(middle), matrices(rbd.State(middle.q, middle.v))):
         np.testing.assert_array_equal(a, b)
