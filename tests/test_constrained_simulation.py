@@ -105,7 +105,7 @@ def test_gradient_of_a_constrained_rollout_against_differences():
         path = rbd.rollout(sys, start, controls, euler, constraints=con, solver=rbd.ProxLTL(), **more)
         return path.value.q[-1, 2] + path.stats.lam[-1, 2], path
 
-    f = jax.jit(jax.value_and_grad(partial(cost, checkpoint=4, keep="last"), has_aux=True))
+    f = jax.jit(jax.value_and_grad(partial(cost, checkpoint=5, keep="last"), has_aux=True))
     u, d = jnp.linspace(0.5, 1, 10), jnp.linspace(1, -1, 10)
     (_, last), slope = f(u)
     central = (f(u + 1e-5 * d)[0][0] - f(u - 1e-5 * d)[0][0]) / 2e-5
