@@ -35,7 +35,7 @@ from jaxrbd.model.description import Description
 from jaxrbd.model.edit import attach, combine, lock_joints
 from jaxrbd.model.load import load, read_description
 from jaxrbd.model.save import load_system, save
-from jaxrbd.model.system import System
+from jaxrbd.model.system import System, pytree, static
 from jaxrbd.simulate import linearize, rollout, step
 from jaxrbd.solution import Result, Solution
 from jaxrbd.tree.aba import forward_dynamics, mass_matrix_inverse, mass_matrix_solve

@@ -7,10 +7,9 @@ import pytest
 
 import jaxrbd as rbd
 from jaxrbd.errors import ArgumentError
-from jaxrbd.model.system import pytree, static
 
 
-@pytree
+@rbd.pytree
 class ImplicitMidpoint:
     """v' = v + dt a(q ⊞ dt/2 w, w) with w = (v + v')/2, then q' = q ⊞ dt w: Newton for w, order 2.
 
@@ -18,7 +17,7 @@ class ImplicitMidpoint:
     """
 
     dt: float
-    iterations: int = static(default=6)
+    iterations: int = rbd.static(default=6)
     tolerance: float = 1e-12
 
     def step(self, problem: rbd.StepProblem, state: rbd.State) -> rbd.Solution:
@@ -43,7 +42,7 @@ class ImplicitMidpoint:
         return rbd.Solution(rbd.State(rbd.integrate(sys, q, 2 * half * w), 2 * w - v), result, error)
 
 
-@pytree
+@rbd.pytree
 class Verlet:
     """v½ = v + dt/2 a,  q' = q ⊞ dt v½,  v' = v½ + dt/2 a(q', v½): remembers a, one evaluation per step."""
 
