@@ -228,7 +228,6 @@ def test_functions_that_cannot_be_meant_are_refused():
             "Give them by params=",
             lambda: jax.grad(lambda x: con.function(sys, lambda sys, q: x * q).weight.sum())(1.0),
         ),
-        ("option", lambda: con.function(sys, cam, params=1.0, anchor=1)),
     ]:
         with pytest.raises(ArgumentError, match=match):
             bad()

@@ -18,8 +18,8 @@ LAYERS = [
     ("solution", "forces", "inertia", "ik_targets", "ik"),
     ("constraints",),
     ("integrators",),
+    ("controllers",),
     ("simulate", "devices"),
-    ("constrained_simulate",),
     ("demo", "commands", "cli", "__main__"),
 ]
 TOP = {"demo", "commands", "cli", "__main__"}  # may use the package as its users do

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints.data import Constraints, Entry, Part
-from jaxrbd.constraints.kinds.options import constraints_of
+from jaxrbd.constraints.kinds.placing import Options, one_entry
 from jaxrbd.constraints.rows import Scene
 from jaxrbd.engine.gather import gather
 from jaxrbd.errors import ArgumentError
@@ -58,7 +58,17 @@ class Coupling(Entry):
 
 
 def coupling(
-    sys: System, joint: str, to: str | None, *, ratio=None, offset=None, polynomial=None, **options
+    sys: System,
+    joint: str,
+    to: str | None,
+    *,
+    ratio=None,
+    offset=None,
+    polynomial=None,
+    weight=1.0,
+    baumgarte=None,
+    target=None,
+    name: str | None = None,
 ) -> Constraints:
     """q_joint = offset + ratio q_to, or a polynomial (c0, ..., c4) of q_to: one row (gears, mimic joints).
 
@@ -78,12 +88,12 @@ def coupling(
         raise ArgumentError(
             f"coupling({joint!r}): the polynomial has {len(numbers)} numbers, expected 1 to 5."
         )
-    leader = -1 if to is None else _scalar_dof(sys, to)
-    entry = Coupling(options.pop("name", joint), _scalar_dof(sys, joint), leader)
-    return constraints_of(sys, entry, parameter=numbers, **options)
+    leader = -1 if to is None else scalar_dof(sys, to)
+    entry = Coupling(name or joint, scalar_dof(sys, joint), leader)
+    return one_entry(sys, entry, Options(weight, baumgarte, target, name), parameter=numbers)
 
 
-def _scalar_dof(sys: System, joint: str) -> int:
+def scalar_dof(sys: System, joint: str) -> int:
     i = find(sys.joint_names, joint, "joint")
     if sys.joint_types[i] not in ("revolute", "continuous", "prismatic", "screw"):
         raise ArgumentError(

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxrbd.constraints.data import Constraints
 from jaxrbd.constraints.kinds.frames import Frames, between_frames
-from jaxrbd.constraints.kinds.options import pose_in, world_pose
+from jaxrbd.constraints.kinds.placing import Options, Place, in_world, pose_in
 from jaxrbd.constraints.kinds.relative import Relative, Side
 from jaxrbd.constraints.kinds.turning import choose
 from jaxrbd.errors import ArgumentError
@@ -39,16 +39,28 @@ class Distance(Frames):
         )
 
 
-def distance(sys: System, frame: str, to: str | None = None, *, length=None, **options) -> Constraints:
+def distance(
+    sys: System,
+    frame: str,
+    to: str | None = None,
+    *,
+    length=None,
+    offset=None,
+    anchor=None,
+    q=None,
+    weight=1.0,
+    baumgarte=None,
+    target=None,
+    name: str | None = None,
+) -> Constraints:
     """Hold two points at a distance: one row. `length` [m], or the present one at `q`."""
-    q = options.pop("q", None)
     if (length is None) == (q is None):
         raise ArgumentError(f"distance({frame!r}): give either length= or q=, where it is measured.")
     if q is not None:
-        poses = [pose_in(sys, frame, options.get("offset")), pose_in(sys, to, options.get("anchor"))]
+        poses = [pose_in(sys, frame, offset), pose_in(sys, to, anchor)]
         p, r = (
             (R_f @ x + p_f)
-            for (_, x), (R_f, p_f) in zip(poses, (world_pose(sys, q, frame), world_pose(sys, q, to)))
+            for (_, x), (R_f, p_f) in zip(poses, (in_world(sys, q, frame), in_world(sys, q, to)))
         )
         length = jnp.linalg.norm(p - r)
     if not isinstance(length, jax.core.Tracer) and not float(length) > 1e-9:
@@ -56,7 +68,10 @@ def distance(sys: System, frame: str, to: str | None = None, *, length=None, **o
             f"distance({frame!r}): the length is {float(length)}, expected a positive one: at zero the "
             "direction of the force is undefined. Use connect for points that coincide."
         )
-    return between_frames(sys, Distance, frame, to, (5,), parameter=[length], anchored=True, **options)
+    options = Options(weight, baumgarte, target, name)
+    return between_frames(
+        sys, Distance, frame, to, (5,), Place(offset, anchor), options, [length], anchored=True
+    )
 
 
 def _distance(d: Vec3, a: Side, b: Side):

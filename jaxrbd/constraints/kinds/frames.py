@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints.data import Constraints, Entry, Part
-from jaxrbd.constraints.kinds.options import WORLD, constraints_of, pose_in, world_pose
+from jaxrbd.constraints.kinds.placing import WORLD, Options, Place, in_world, one_entry, pose_in
 from jaxrbd.constraints.kinds.relative import Relative, relative_motion
 from jaxrbd.constraints.rows import Scene
 from jaxrbd.errors import ArgumentError
@@ -110,7 +110,19 @@ class Hinge(Frames):
         return "hinge"
 
 
-def weld(sys: System, frame: str, to: str | None = None, **options) -> Constraints:
+def weld(
+    sys: System,
+    frame: str,
+    to: str | None = None,
+    *,
+    offset=None,
+    anchor=None,
+    q=None,
+    weight=1.0,
+    baumgarte=None,
+    target=None,
+    name: str | None = None,
+) -> Constraints:
     """Hold a frame in all six directions to another frame, or to the world.
 
     Options of every constraint between frames: `offset`, where it sits in the frame, and `anchor`, where in
@@ -119,20 +131,60 @@ def weld(sys: System, frame: str, to: str | None = None, **options) -> Constrain
     row. `baumgarte`: a time constant T in seconds, for stiffness 1/T² and damping 2/T, or the pair
     (stiffness, damping). `target`: accelerations to follow, one per row. `name`: for `row_index`, messages.
     """
-    return between_frames(sys, Frames, frame, to, tuple(range(6)), **options)
+    place, options = Place(offset, anchor, q), Options(weight, baumgarte, target, name)
+    return between_frames(sys, Frames, frame, to, tuple(range(6)), place, options)
 
 
-def connect(sys: System, frame: str, to: str | None = None, **options) -> Constraints:
+def connect(
+    sys: System,
+    frame: str,
+    to: str | None = None,
+    *,
+    offset=None,
+    anchor=None,
+    q=None,
+    weight=1.0,
+    baumgarte=None,
+    target=None,
+    name: str | None = None,
+) -> Constraints:
     """Hold the origin of a frame (or the point `offset`) to a point: three rows. Options as in `weld`."""
-    return between_frames(sys, Frames, frame, to, (3, 4, 5), **options)
+    place, options = Place(offset, anchor, q), Options(weight, baumgarte, target, name)
+    return between_frames(sys, Frames, frame, to, (3, 4, 5), place, options)
 
 
-def hinge(sys: System, frame: str, to: str | None = None, **options) -> Constraints:
+def hinge(
+    sys: System,
+    frame: str,
+    to: str | None = None,
+    *,
+    offset=None,
+    anchor=None,
+    q=None,
+    weight=1.0,
+    baumgarte=None,
+    target=None,
+    name: str | None = None,
+) -> Constraints:
     """Close a loop by a hinge about z of both frames (turn them with `offset`, `anchor`): five rows."""
-    return between_frames(sys, Hinge, frame, to, (0, 1, 3, 4, 5), **options)
+    place, options = Place(offset, anchor, q), Options(weight, baumgarte, target, name)
+    return between_frames(sys, Hinge, frame, to, (0, 1, 3, 4, 5), place, options)
 
 
-def hold(sys: System, frame: str, directions: Sequence[str], to: str | None = None, **options) -> Constraints:
+def hold(
+    sys: System,
+    frame: str,
+    directions: Sequence[str],
+    to: str | None = None,
+    *,
+    offset=None,
+    anchor=None,
+    q=None,
+    weight=1.0,
+    baumgarte=None,
+    target=None,
+    name: str | None = None,
+) -> Constraints:
     """Hold any of the directions "turn_x", "turn_y", "turn_z", "x", "y", "z", in the axes of `to`.
 
     With `q` the axes are those that the frame has at q (a point in the world keeps the world's). Two turning
@@ -146,7 +198,9 @@ def hold(sys: System, frame: str, directions: Sequence[str], to: str | None = No
         raise ArgumentError(
             f"hold({frame!r}): directions are {directions}, expected each once: {', '.join(DIRECTIONS)}."
         )
-    return between_frames(sys, Frames, frame, to, tuple(DIRECTIONS.index(d) for d in directions), **options)
+    mask = tuple(DIRECTIONS.index(d) for d in directions)
+    place, options = Place(offset, anchor, q), Options(weight, baumgarte, target, name)
+    return between_frames(sys, Frames, frame, to, mask, place, options)
 
 
 def between_frames(
@@ -155,15 +209,13 @@ def between_frames(
     frame: str,
     to: str | None,
     mask: tuple[int, ...],
-    *,
-    offset=None,
-    anchor=None,
-    q=None,
-    name=None,
-    anchored=False,
-    **options,
+    place: Place,
+    options: Options,
+    parameter=(),
+    anchored: bool = False,
 ) -> Constraints:
-    """One constraint of the kind; `anchored`: the place in the world is meant, given or not."""
+    """A constraint of one entry between two frames; `anchored`: its place in the world is known."""
+    offset, anchor, q = place
     if frame in WORLD:
         if to in WORLD:
             raise ArgumentError("a constraint between the world and itself holds nothing: name a frame.")
@@ -182,23 +234,23 @@ def between_frames(
         raise ArgumentError(f"constraint on {frame!r}: give either anchor= or q=, not both.")
     pose_a = pose_in(sys, frame, offset)
     if q is not None:
-        R_a, p_a = world_pose(sys, q, frame)
+        R_a, p_a = in_world(sys, q, frame)
         R, p = R_a @ pose_a[0], R_a @ pose_a[1] + p_a
-        R_b, p_b = world_pose(sys, q, to)
+        R_b, p_b = in_world(sys, q, to)
         pose_b = (R_b.T @ R, R_b.T @ (p - p_b))
         if body_b < 0 and kind is Frames and set(mask) <= {3, 4, 5}:
             pose_b = (jnp.eye(3, dtype=sys.dtype), pose_b[1])  # a point in the world is held along its axes
         placed = True
     else:
         placed = anchor is not None or body_b >= 0 or anchored
-        if not placed and options.get("baumgarte") is not None:
+        if not placed and options.baumgarte is not None:
             raise ArgumentError(
                 f"constraint on {frame!r}: baumgarte= pulls to the anchor in the world, but none is given. "
                 "Pass q=, a configuration that meets the constraint, or anchor=."
             )
         pose_b = pose_in(sys, to, anchor)
-    entry = kind(name or frame, a, b, mask, placed)
-    return constraints_of(sys, entry, pose_a=pose_a, pose_b=pose_b, **options)
+    entry = kind(options.name or frame, a, b, mask, placed)
+    return one_entry(sys, entry, options, parameter=parameter, pose_a=pose_a, pose_b=pose_b)
 
 
 def _used(entries) -> tuple[int, ...]:

@@ -21,10 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints.data import Constraints, Entry, Part
-from jaxrbd.constraints.kinds.options import constraints_of
+from jaxrbd.constraints.kinds.placing import Options, one_entry
 from jaxrbd.constraints.rows import Scene
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, find
+from jaxrbd.tree.kernels import mechanism
 from jaxrbd.tree.manifold import integrate, random_configuration
 
 
@@ -90,27 +91,44 @@ class VelocityFunction(Function):
 
 
 def function(
-    sys: System, phi: Callable, *, params=None, joints: Sequence[str] | None = None, **options
+    sys: System,
+    phi: Callable,
+    *,
+    params=None,
+    joints: str | Sequence[str] | None = None,
+    weight=1.0,
+    baumgarte=None,
+    target=None,
+    name: str | None = None,
 ) -> Constraints:
     """phi(sys, q) = 0 for a function of yours, written in JAX for one state: a number, or (k,) for k rows.
 
     With `params`, any pytree of numbers, it is phi(sys, q, params), and derivatives reach them. Use the sys
-    that it is given, not one from outside, so that they reach masses and placements too. `joints` names
+    that it is given, not one from outside, so that they reach masses and placements too (it has those that
+    the equations of motion read: what else you need goes into params). `joints` names
     those that phi depends on, all if None: fewer make the articulated solvers cheaper. Options: `weight`,
     `baumgarte`, `target`, `name`, as in `weld`. Programs are compiled per function object: a lambda made
     anew in every call compiles anew.
     """
-    return _own(sys, Function, phi, params, joints, options)
+    return _own(sys, Function, phi, params, joints, Options(weight, baumgarte, target, name))
 
 
 def velocity_function(
-    sys: System, psi: Callable, *, params=None, joints: Sequence[str] | None = None, **options
+    sys: System,
+    psi: Callable,
+    *,
+    params=None,
+    joints: str | Sequence[str] | None = None,
+    weight=1.0,
+    baumgarte=None,
+    target=None,
+    name: str | None = None,
 ) -> Constraints:
     """psi(sys, q, v) = 0, affine in v, as `function`: rows that need not be integrable, phi = 0.
 
     `constraint_velocity` gives psi itself, also where psi = J v + c has a part c(q).
     """
-    return _own(sys, VelocityFunction, psi, params, joints, options)
+    return _own(sys, VelocityFunction, psi, params, joints, Options(weight, baumgarte, target, name))
 
 
 def over_batch(f: Callable, *args):
@@ -134,9 +152,9 @@ def _columns(f: Callable, at, dofs: tuple[int, ...]):
 # --- checks --------------------------------------------------------------------------------------------
 
 
-def _own(sys: System, kind: type[Function], f, params, joints, options: dict) -> Constraints:
+def _own(sys: System, kind: type[Function], f, params, joints, options: Options) -> Constraints:
     where = "function" if kind is Function else "velocity_function"
-    name = options.pop("name", getattr(f, "__name__", where))
+    name = options.name or getattr(f, "__name__", where)
     where = f"{where} {name!r}"
     if not callable(f):
         raise ArgumentError(f"{where}: {f!r} cannot be called, expected a function of (sys, q).")
@@ -156,7 +174,7 @@ def _own(sys: System, kind: type[Function], f, params, joints, options: dict) ->
     dofs = _dofs_of(sys, where, joints)
     entry = kind(name, f, _count(sys, where, kind, f, params), dofs)
     _try_out(sys, where, entry, params)
-    return constraints_of(sys, entry, params=params, **options)
+    return one_entry(sys, entry, options, params=params)
 
 
 def _captured(f) -> list:
@@ -183,7 +201,7 @@ def _count(sys: System, where: str, kind: type[Function], f, params) -> int:
     ]
     said = "(sys, q" + (", v" if kind is not Function else "") + (", params)" if params is not None else ")")
     try:
-        out: Any = jax.eval_shape(f, sys, *state, *([] if params is None else [params]))
+        out: Any = jax.eval_shape(f, mechanism(sys), *state, *([] if params is None else [params]))
     except TypeError as error:
         raise ArgumentError(f"{where}: it is called with {said}, which it does not take: {error}") from error
     if not hasattr(out, "shape") or len(out.shape) > 1 or 0 in out.shape:
@@ -203,7 +221,7 @@ def _try_out(sys: System, where: str, entry: Function, params) -> None:
     keys = jax.random.split(jax.random.key(0), 3)
     q = random_configuration(sys, keys[0])
     speeds = [jax.random.normal(k, (sys.nv,), sys.dtype) for k in keys[1:]]
-    J, other = (np.asarray(jax.jit(every.at)(sys, params, q, v)[-1]) for v in speeds)
+    J, other = (np.asarray(jax.jit(every.at)(mechanism(sys), params, q, v)[-1]) for v in speeds)
     size = max(1.0, float(np.abs(J).max(initial=0, where=np.isfinite(J))))
     if isinstance(entry, VelocityFunction) and np.abs(J - other).max() > 1e-4 * size:
         raise ArgumentError(

@@ -10,7 +10,8 @@ import numpy as np
 
 from jaxrbd.constraints.data import Constraints
 from jaxrbd.constraints.kinds.frames import Frames, between_frames
-from jaxrbd.constraints.kinds.plane import on_plane
+from jaxrbd.constraints.kinds.placing import Options, Place
+from jaxrbd.constraints.kinds.plane import frame_with_z
 from jaxrbd.constraints.kinds.relative import Relative
 from jaxrbd.constraints.kinds.turning import choose
 from jaxrbd.errors import ArgumentError
@@ -38,15 +39,26 @@ class Rolling(Frames):
 
 
 def rolling(
-    sys: System, frame: str, to: str | None = None, *, radius, normal=(0, 0, 1), point=(0, 0, 0), **options
+    sys: System,
+    frame: str,
+    to: str | None = None,
+    *,
+    radius,
+    normal=(0, 0, 1),
+    point=(0, 0, 0),
+    offset=None,
+    weight=1.0,
+    baumgarte=None,
+    target=None,
+    name: str | None = None,
 ) -> Constraints:
     """A ball or upright wheel of `radius` about the frame's origin rolls on a plane, no slip: three rows.
 
     Two rows are not integrable: the velocity of the material point that touches the plane is zero. The
     third keeps the centre at its height.
     """
-    where = f"rolling({frame!r})"
-    options = on_plane(where, normal, point, options)
     if not isinstance(radius, jax.core.Tracer) and not float(radius) > 0:
-        raise ArgumentError(f"{where}: radius is {radius!r}, expected a positive number.")
-    return between_frames(sys, Rolling, frame, to, (3, 4, 5), parameter=[radius], **options)
+        raise ArgumentError(f"rolling({frame!r}): radius is {radius!r}, expected a positive number.")
+    anchor = (frame_with_z(f"rolling({frame!r})", normal), point)
+    options = Options(weight, baumgarte, target, name)
+    return between_frames(sys, Rolling, frame, to, (3, 4, 5), Place(offset, anchor), options, [radius])

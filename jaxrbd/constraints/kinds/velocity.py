@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints.data import Constraints, Entry, Part
-from jaxrbd.constraints.kinds.options import constraints_of
+from jaxrbd.constraints.kinds.placing import Options, one_entry
 from jaxrbd.constraints.rows import Scene
 from jaxrbd.engine.gather import gather
 from jaxrbd.errors import ArgumentError
@@ -51,7 +51,9 @@ class VelocityRows(Entry):
         return Part(jnp.zeros_like(u), u, jnp.zeros_like(u), kappa=kappa)
 
 
-def velocity_rows(sys: System, matrix, **options) -> Constraints:
+def velocity_rows(
+    sys: System, matrix, *, weight=1.0, baumgarte=None, target=None, name: str | None = None
+) -> Constraints:
     """Rows that hold at the level of velocities, matrix (m, nv): matrix v = 0, with constant entries."""
     A = np.asarray(matrix, float)
     if A.ndim != 2 or A.shape[1] != sys.nv or not len(A) or not A.any(axis=1).all():
@@ -59,5 +61,5 @@ def velocity_rows(sys: System, matrix, **options) -> Constraints:
             f"velocity_rows: matrix has shape {A.shape}, expected (m, {sys.nv}), m > 0 and no row zero."
         )
     pattern = tuple((int(i), int(j)) for i, j in zip(*np.nonzero(A)))
-    entry = VelocityRows(options.pop("name", "velocity_rows"), len(A), pattern)
-    return constraints_of(sys, entry, coefficients=A[A != 0], **options)
+    entry = VelocityRows(name or "velocity_rows", len(A), pattern)
+    return one_entry(sys, entry, Options(weight, baumgarte, target, name), coefficients=A[A != 0])

@@ -1,6 +1,8 @@
-"""What every constraint may be given: weight, Baumgarte's gains, target, name; and places in frames."""
+"""Constraints from what a user gives: places in frames, weights, Baumgarte gains, all of it checked."""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,36 +10,45 @@ import numpy as np
 
 from jaxrbd.constraints.data import Constraints, Entry
 from jaxrbd.errors import ArgumentError
-from jaxrbd.model.names import check_name
 from jaxrbd.model.rotations import quaternion_from_matrix
 from jaxrbd.model.system import System
 from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.frames import frame_pose
+from jaxrbd.tree.spatial import rotation_from_quaternion
 
 WORLD = ("world", None)
 
-_OPTIONS = ("weight", "baumgarte", "target", "name")
-_PLACES = ("offset", "anchor", "q")  # of constraints between frames, which read them first
+
+class Place(NamedTuple):
+    """Where a constraint between frames sits: in the frame, in the other one, or met at a configuration."""
+
+    offset: Any = None
+    anchor: Any = None
+    q: Any = None
 
 
-def constraints_of(
+class Options(NamedTuple):
+    """What every constraint may have beside its place."""
+
+    weight: Any = 1.0
+    baumgarte: Any = None
+    target: Any = None
+    name: str | None = None
+
+
+def one_entry(
     sys: System,
     entry: Entry,
+    options: Options,
     *,
-    pose_a=None,
-    pose_b=None,
     parameter=(),
     coefficients=(),
     params=None,
-    weight=1.0,
-    baumgarte=None,
-    target=None,
-    **unknown,
+    pose_a=None,
+    pose_b=None,
 ) -> Constraints:
-    """A `Constraints` of one entry."""
-    for option in unknown:
-        known = _OPTIONS if pose_a is None else _PLACES + _OPTIONS
-        check_name(f"constraint {entry.name!r}", "option", option, known)
+    """The Constraints of one entry, its numbers checked."""
+    weight, baumgarte, target, _ = options
     dtype, where = sys.dtype, f"constraint {entry.name!r}"
     if np.shape(weight) not in ((), (entry.rows,)):
         raise ArgumentError(
@@ -99,11 +110,14 @@ def pose_in(sys: System, frame, pose):
     return R, p
 
 
-def world_pose(sys: System, q, frame):
-    """(R, p) of a frame at q, or of the world."""
+def in_world(sys: System, q, frame):
     if frame in WORLD:
         return jnp.eye(3, dtype=sys.dtype), jnp.zeros(3, sys.dtype)
     return frame_pose(sys, arguments(sys, q=q)[0], frame)
+
+
+def matrix(quaternion):
+    return jnp.array([list(row) for row in rotation_from_quaternion(*quaternion)])
 
 
 def _quaternion(R):
