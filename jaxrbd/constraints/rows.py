@@ -23,6 +23,7 @@ from jaxrbd.constraints.data import Constraints, Entry, row_weights
 from jaxrbd.engine.gather import gather, gather_sum
 from jaxrbd.engine.scan import outward
 from jaxrbd.forces import joint_coordinates
+from jaxrbd.joints.rotations import rotation_log
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.joints import Links, link_transforms
@@ -397,27 +398,8 @@ def _tilt(axis: int, column: Vec3) -> Vec3:
 
 
 def _rotation_vector(R: Mat3) -> Vec3:
-    """Axis times angle, smooth at the identity, exact up to half a turn: by the quaternion.
-
-    Four times the outer product of the quaternion with itself has four columns; the longest is taken.
-    """
-    x, y, z = R.c.y - R.b.z, R.a.z - R.c.x, R.b.x - R.a.y
-    xy, xz, yz = R.a.y + R.b.x, R.a.z + R.c.x, R.b.z + R.c.y
-    trace = R.a.x + R.b.y + R.c.z
-    diagonal = [1 + trace, *(1 + 2 * k - trace for k in (R.a.x, R.b.y, R.c.z))]
-    ww, xx, yy, zz = diagonal
-    quaternion, length = (ww, x, y, z), ww
-    for candidate, k in (((x, xx, xy, xz), xx), ((y, xy, yy, yz), yy), ((z, xz, yz, zz), zz)):
-        longer = k > length
-        quaternion = tuple(jnp.where(longer, new, old) for new, old in zip(candidate, quaternion))
-        length = jnp.where(longer, k, length)
-    scale = jnp.where(quaternion[0] < 0, -0.5, 0.5) / jnp.sqrt(length)
-    w, v = quaternion[0] * scale, Vec3(*quaternion[1:]) * scale
-    square = v.dot(v)
-    small = square < 1e-6
-    s = jnp.sqrt(jnp.where(small, 1.0, square))
-    series = 2 + square / 3 + 3 * square * square / 20
-    return v * jnp.where(small, series, 2 * jnp.arctan2(s, w) / s)
+    """Axis times angle, smooth at the identity, exact up to half a turn."""
+    return vec3(rotation_log(R, axis=0), 0)
 
 
 def _choose(mask: np.ndarray, new: Vec3, old: Vec3) -> Vec3:

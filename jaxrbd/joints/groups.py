@@ -1,0 +1,93 @@
+"""The groups on which joints with quaternions move: SO(3), and SE(3) as position and rotation.
+
+Velocities are those of the body in its own axes, angular first. exp(q, dv) moves from q with dv for unit
+time, log is its inverse for rotations below pi; the bracket is that of the Lie algebra.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.joints.matrices import matrix_from_quaternion
+from jaxrbd.joints.rotations import (
+    conjugate,
+    left_jacobian,
+    left_jacobian_inverse,
+    quaternion_exp,
+    quaternion_log,
+    quaternion_product,
+    quaternion_rotate,
+    unit,
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Sizes, and where in q the quaternion (w, x, y, z) begins; what stands before it is the position."""
+
+    nq: int
+    nv: int
+    quaternion: int
+
+    def exp(self, q, dv):
+        """q ⊞ dv for rows (..., nq) and (..., nv)."""
+        raise NotImplementedError
+
+    def log(self, q0, q1):
+        """dv with exp(q0, dv) = q1."""
+        raise NotImplementedError
+
+    def bracket(self, x, y):
+        """[x, y] of two velocities (..., nv)."""
+        raise NotImplementedError
+
+    def pose(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(R, p) on the host."""
+        position = q[: self.quaternion] if self.quaternion else np.zeros(3)
+        return matrix_from_quaternion(q[self.quaternion :]), position
+
+    def neutral(self) -> np.ndarray:
+        q = np.zeros(self.nq)
+        q[self.quaternion] = 1.0
+        return q
+
+    def random(self, rng: np.random.Generator) -> np.ndarray:
+        """Any rotation, positions of about a metre; on the host."""
+        q = rng.standard_normal(self.nq)
+        q[self.quaternion :] /= np.linalg.norm(q[self.quaternion :])
+        return q
+
+
+class _SO3(Group):
+    def exp(self, q, dv):
+        return unit(quaternion_product(q, quaternion_exp(dv)))
+
+    def log(self, q0, q1):
+        return quaternion_log(quaternion_product(conjugate(q0), q1))
+
+    def bracket(self, x, y):
+        return jnp.cross(x, y)
+
+
+class _SE3(Group):
+    def exp(self, q, dv):
+        p, quat, w, u = q[..., :3], q[..., 3:], dv[..., :3], dv[..., 3:]
+        turned = unit(quaternion_product(quat, quaternion_exp(w)))
+        return jnp.concatenate([p + quaternion_rotate(unit(quat), left_jacobian(w, u)), turned], -1)
+
+    def log(self, q0, q1):
+        back = conjugate(unit(q0[..., 3:]))
+        w = quaternion_log(quaternion_product(back, q1[..., 3:]))
+        u = left_jacobian_inverse(w, quaternion_rotate(back, q1[..., :3] - q0[..., :3]))
+        return jnp.concatenate([w, u], -1)
+
+    def bracket(self, x, y):
+        xw, xv, yw, yv = x[..., :3], x[..., 3:], y[..., :3], y[..., 3:]
+        return jnp.concatenate([jnp.cross(xw, yw), jnp.cross(xw, yv) + jnp.cross(xv, yw)], -1)
+
+
+SO3 = _SO3(nq=4, nv=3, quaternion=0)
+SE3 = _SE3(nq=7, nv=6, quaternion=3)
