@@ -130,7 +130,7 @@ def _rollout_gradient(system, **options) -> Callable:
     def loss(q, v, gains):
         damp = lambda q, v, t: -gains * v  # noqa: E731
         integrator = rbd.SemiImplicitEuler(dt=TIMESTEP)
-        path = rbd.rollout(system, rbd.State(q, v), damp, integrator, **options)
+        path = rbd.rollout(system, rbd.State(q, v), damp, integrator, **options).value
         return jnp.sum(path.q[-1] ** 2) + jnp.sum(path.v[-1] ** 2)
 
     return jax.grad(loss, (0, 1, 2))

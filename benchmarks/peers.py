@@ -272,7 +272,7 @@ def our_function(system, task: str, steps: int = 1) -> Callable:
         integrator = rbd.SemiImplicitEuler(dt=TIMESTEP)
 
         def once(state, _):
-            return rbd.step(system, state, tau, integrator), None
+            return rbd.step(system, state, tau=tau, integrator=integrator).value, None
 
         end = jax.lax.scan(once, rbd.State(q, v), length=steps)[0]
         return end.q, end.v

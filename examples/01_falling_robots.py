@@ -20,7 +20,7 @@ v = jnp.zeros((batch, sys.nv))
 
 
 def fall(q, v):
-    path = rbd.rollout(sys, rbd.State(q, v), None, rbd.SemiImplicitEuler(dt), steps=steps)
+    path = rbd.rollout(sys, rbd.State(q, v), None, rbd.SemiImplicitEuler(dt), steps=steps).value
     return rbd.center_of_mass(sys, q), rbd.center_of_mass(sys, path.q[-1])
 
 

@@ -25,7 +25,8 @@ def forces(w):
 
 
 def simulate(w):
-    return rbd.rollout(sys, start, forces(w), integrator=rbd.SemiImplicitEuler(dt=DT), checkpoint="sqrt")
+    path = rbd.rollout(sys, start, tau=forces(w), integrator=rbd.SemiImplicitEuler(dt=DT), checkpoint="sqrt")
+    return path.value
 
 
 def cost(w):

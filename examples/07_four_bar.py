@@ -27,7 +27,7 @@ print(f"closed to {closed.stats.error:.0e} m; crank {start.q[0]:.2f} rad, {start
 
 @jax.jit
 def simulate(start):
-    path = rbd.constrained_rollout(sys, start, None, loop, rbd.RK4(2e-3), solver=solver, steps=2000)
+    path = rbd.rollout(sys, start, None, rbd.RK4(2e-3), constraints=loop, solver=solver, steps=2000)
     return path, jax.vmap(lambda s: rbd.energy(sys, s.q, s.v))(path.value)
 
 

@@ -32,7 +32,7 @@ def settle(sys):
     q_home, _, u = sys.keyframe("home")
     start = rbd.State.at_rest(sys, q_home)
     path = rbd.rollout(sys, start, jnp.tile(u, (STEPS, 1)), rbd.SemiImplicitEuler(DT), keep="last")
-    q, v = path.q[-1], path.v[-1]
+    q, v = path.value.q[-1], path.value.v[-1]
     sag = rbd.frame_pose(sys, q_home, "tool")[1][2] - rbd.frame_pose(sys, q, "tool")[1][2]
     unbalanced = rbd.actuator_force(sys, q, 0 * v, u) - rbd.gravity_force(sys, q)
     return sag, jnp.abs(v).max(), jnp.abs(unbalanced)

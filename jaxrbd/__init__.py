@@ -4,7 +4,6 @@ Functions take a System and plain arrays, unbatched; wrap them in `jax.vmap`, `j
 """
 
 from jaxrbd import constraints, joints
-from jaxrbd.constrained_simulate import constrained_rollout, constrained_step
 from jaxrbd.constraints import (
     Classic,
     ConstrainedABA,
@@ -26,7 +25,7 @@ from jaxrbd.errors import ArgumentError, ModelError, ModelWarning, RbdError, Sta
 from jaxrbd.forces import actuator_force, passive_force
 from jaxrbd.ik import GaussNewton, inverse_kinematics
 from jaxrbd.inertia import log_cholesky, with_log_cholesky
-from jaxrbd.integrators import RK4, SemiImplicitEuler
+from jaxrbd.integrators import RK4, SemiImplicitEuler, State, StepProblem
 from jaxrbd.model import zoo
 from jaxrbd.model.builder import Builder
 from jaxrbd.model.compile import build
@@ -36,8 +35,8 @@ from jaxrbd.model.description import Description
 from jaxrbd.model.edit import attach, combine, lock_joints
 from jaxrbd.model.load import load, read_description
 from jaxrbd.model.save import load_system, save
-from jaxrbd.model.system import System
-from jaxrbd.simulate import State, linearize, rollout, step
+from jaxrbd.model.system import System, pytree, static
+from jaxrbd.simulate import linearize, rollout, step
 from jaxrbd.solution import Result, Solution
 from jaxrbd.tree.aba import forward_dynamics, mass_matrix_inverse, mass_matrix_solve
 from jaxrbd.tree.arguments import check

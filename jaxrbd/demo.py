@@ -74,7 +74,7 @@ def reach_target(iterations: int) -> dict:
 
     def trajectory(knots):
         controls = hold + scale * (weights @ knots)
-        return rbd.rollout(sys, start, controls, rbd.SemiImplicitEuler(dt=STEP))
+        return rbd.rollout(sys, start, controls, rbd.SemiImplicitEuler(dt=STEP)).value
 
     def cost(knots):
         path = trajectory(knots)
@@ -130,7 +130,7 @@ def energy_check(seconds: float) -> dict:
 
         @jax.jit
         def energies(dt=dt, steps=steps):
-            path = rbd.rollout(sys, start, jnp.zeros((steps, sys.nu)), rbd.RK4(dt=dt))
+            path = rbd.rollout(sys, start, jnp.zeros((steps, sys.nu)), rbd.RK4(dt=dt)).value
             kinetic = jax.vmap(lambda q, v: rbd.kinetic_energy(sys, q, v))(path.q, path.v)
             return kinetic, jax.vmap(lambda q: rbd.potential_energy(sys, q))(path.q)
 

@@ -14,12 +14,13 @@ import os
 import socket
 import time
 import warnings
+import weakref
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from jaxrbd.errors import ArgumentError, RbdError
 
@@ -204,6 +205,8 @@ def spread(f, devices=None, *, in_axes=0, pad: bool = True):
             "None (shared) or a tree of these per argument. Bring a batch axis forward with jnp.moveaxis."
         )
 
+    flags: dict = {}  # of every tree of arguments that came: which leaves are batched
+
     def split(args):
         """The arguments twice: with None for every batched leaf, and with None for every shared one."""
         if not args or (not isinstance(in_axes, int) and len(args) != len(in_axes)):
@@ -211,8 +214,10 @@ def spread(f, devices=None, *, in_axes=0, pad: bool = True):
             raise ArgumentError(
                 f"spread: found {len(args)} arguments, expected {expected}. Pass them in order."
             )
-        batched = _where_batched(in_axes, args)
         leaves, tree = jax.tree.flatten(args)
+        if tree not in flags:
+            flags[tree] = _where_batched(in_axes, args)
+        batched = flags[tree]
         parts = ([x if part == b else None for x, b in zip(leaves, batched)] for part in (False, True))
         return tuple(tree.unflatten(part) for part in parts)
 
@@ -229,6 +234,21 @@ def spread(f, devices=None, *, in_axes=0, pad: bool = True):
     )
     program = jax.jit(mapped) if len(owners) == 1 else _over_processes(jax.jit(mapped), mesh, home)
 
+    placed: dict = {}  # what the batch shares, such as a System, is copied to the devices once
+
+    def remember(shared):
+        def one(x):
+            if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
+                return _place(x, home, _SHARED)
+            key = id(x)
+            known = placed.get(key)
+            if known is None or known[0]() is not x:
+                known = weakref.ref(x, lambda _: placed.pop(key, None)), _place(x, home, _SHARED)
+                placed[key] = known
+            return known[1]
+
+        return jax.tree.map(one, shared)
+
     def prepare(args):
         """The arguments, padded and placed on this process's devices, and the size of the batch."""
         shared, batched = split(args)
@@ -241,7 +261,7 @@ def spread(f, devices=None, *, in_axes=0, pad: bool = True):
             )
         if extra:
             batched = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], extra, 0)]), batched)
-        return (_place(shared, home, _SHARED), _place(batched, home, _BATCHED)), size
+        return (remember(shared), _place(batched, home, _BATCHED)), size
 
     def run(*args):
         ready, size = prepare(args)
@@ -278,7 +298,14 @@ def _where_batched(in_axes, args) -> list[bool]:
 
 
 def _place(tree, mesh, spec):
-    return jax.device_put(tree, NamedSharding(mesh, spec) if mesh.size > 1 else mesh.devices.item())
+    """Arrays on the devices of a mesh; those that are there already stay."""
+    target = NamedSharding(mesh, spec) if mesh.size > 1 else SingleDeviceSharding(mesh.devices.item())
+
+    def one(x):
+        known = isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
+        return x if known and x.sharding == target else jax.device_put(x, target)
+
+    return jax.tree.map(one, tree)
 
 
 def _batch_size(batched: tuple) -> int:

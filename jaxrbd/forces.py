@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache, partial
+from inspect import signature
 
 import jax
 import jax.numpy as jnp
@@ -119,14 +120,51 @@ def _sum_by_dof(force, dofs, nv):
     return sum(gather(padded, table[:, k]) for k in range(most))
 
 
-def applied_force(sys: System, q, v, u):
-    """Joint forces for the controls: through the actuators if the model has any, else u is tau itself."""
+def applied_force(sys: System, q, v, u, tau=None):
+    """Joint forces (nv,) from outside: of the actuators under controls u, and tau as it is.
+
+    A model without actuators has nobody to control, so there u (nv,) is a joint force itself.
+    """
     if u is None:
-        return jnp.zeros(sys.nv, sys.dtype)
+        return jnp.zeros(sys.nv, sys.dtype) if tau is None else tau
+    driven = jnp.asarray(u, sys.dtype) if sys.nu == 0 < jnp.size(u) else actuator_force(sys, q, v, u)
+    return driven if tau is None else driven + tau
+
+
+def check_controls(sys: System, u):
+    """u as an array, checked: (nu,), or joint forces (nv,) of a model without actuators."""
     shape = jnp.shape(u)
-    if shape == (sys.nu,):
-        return actuator_force(sys, q, v, u)
-    if shape == (sys.nv,):
+    if shape == (sys.nu,) or (sys.nu == 0 and shape == (sys.nv,)):
         return jnp.asarray(u, sys.dtype)
-    expected = f"({sys.nu},) controls or ({sys.nv},) joint forces" if sys.nu else f"({sys.nv},) joint forces"
-    raise ArgumentError(f"u has shape {shape}, expected {expected}.")
+    if sys.nu == 0:
+        expected = f"({sys.nv},) joint forces: {sys.name!r} has no actuators."
+    else:
+        expected = f"(nu,) = ({sys.nu},) controls of the actuators."
+        if shape == (sys.nv,):
+            expected += " Joint forces (nv,) are tau=, which is added to what the actuators do."
+    raise ArgumentError(f"u has shape {shape}, expected {expected}")
+
+
+def as_force(name: str, force, expected: str, shape: tuple[int, ...], dtype):
+    """A force as a pytree: None, an array, or a function.
+
+    A callable pytree such as `GroundSprings`, or a `jax.tree_util.Partial` with arguments, has its parameters
+    as leaves. A plain function is wrapped so that it has none; JAX sees what it closes over as usual.
+    """
+    if callable(force):
+        return jax.tree_util.Partial(force) if jax.tree_util.all_leaves([force]) else force
+    return None if force is None else array(name, force, shape, f"{expected}, or a function", dtype)
+
+
+def force_at(name: str, force, sys: System, q, v, t):
+    """A force at a state: as it is, or what a function (sys, q, v) gives, called with t= if it asks for t."""
+    if not callable(force):
+        return force
+    value = force(sys, q, v, t=t) if is_timed(force) else force(sys, q, v)
+    shape, expected = ((sys.nv,), "(nv,)") if name == "tau" else ((sys.nb, 6), "(nb, 6)")
+    return array(f"{name}(sys, q, v)", value, shape, f"{expected} = {shape}", sys.dtype)
+
+
+def is_timed(force) -> bool:
+    """Whether a force function asks for the time."""
+    return callable(force) and "t" in signature(force).parameters

@@ -1,66 +1,80 @@
-"""Stepping and rollouts: state and controls in, next state out."""
+"""One step, one rollout, one linearisation: for free and constrained motion, and for every integrator.
+
+    state, controls, forces, constraints  ──▶  integrator  ──▶  Solution(State, result, stats)
+
+`integrators/contract.py` says what stands between these functions and an integrator.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxrbd.constraints import Projection
+from jaxrbd.controllers import read_controller
 from jaxrbd.errors import ArgumentError
-from jaxrbd.forces import applied_force, passive_force
-from jaxrbd.integrators import SemiImplicitEuler
+from jaxrbd.forces import force_at
+from jaxrbd.integrators.arguments import check_integrator, pose, read_state
+from jaxrbd.integrators.contract import State, StepProblem
+from jaxrbd.integrators.drift import FROM_DRIFT, warn_if_off
 from jaxrbd.model.system import System, pytree
-from jaxrbd.tree.aba import forward_dynamics
+from jaxrbd.solution import Result, Solution, brief, worst
 from jaxrbd.tree.arguments import arguments
-from jaxrbd.tree.manifold import difference, integrate, neutral
+from jaxrbd.tree.manifold import difference, integrate
+
+
+def step(
+    sys: System,
+    state: State,
+    u=None,
+    integrator=None,
+    *,
+    tau=None,
+    f_ext=None,
+    constraints=None,
+    solver=None,
+    projection: Projection | None = FROM_DRIFT,
+    t=0.0,
+) -> Solution:
+    """One time step: Solution(State, result, stats).
+
+    `u`: controls of the actuators (nu,), clipped to their ranges. `tau`: joint forces (nv,), added as they
+    are. A model without actuators takes u (nv,) as joint forces, too. Springs, damping, dry friction and
+    limits of the model act as well (`passive_force`). `f_ext`: forces on bodies (nb, 6).
+    `tau` and `f_ext` may be functions (sys, q, v), or (sys, q, v, t) with a parameter of that name: the time
+    [s], which is `t` at the start of the step. Integrators evaluate them where they need them, at every
+    stage. Their parameters are the leaves of a callable pytree, as of `ground_springs`, or the arguments of
+    `jax.tree_util.Partial(f, parameters)` with f(parameters, sys, q, v).
+
+    `integrator` has the length of the step; by default it is SemiImplicitEuler(dt=1e-3), a millisecond.
+
+    `constraints`: what `rbd.constraints` makes, or a list of it. `solver` is that of `constrained_dynamics`.
+    `projection` puts q and v back onto the constraints after the step. It uses the same `solver` unless it
+    has its own (the default instead of `Soft`), and it stops the rows, so constraints that follow a `target`
+    need None, which leaves the drift to Baumgarte gains.
+
+    `result` (int32) is `converged` for a free step of an explicit integrator. Constrained, it is the worst of
+    every stage's and the projection's, and `not_converged` where projection moved a coordinate by more than
+    1e-3 rad or m and by more than the step did: the state was off its constraints; `project` it first, or
+    make them with q=. Implicit integrators give their own verdict. Whatever they say, a new state that is not
+    finite is `not_converged`. `stats` are the integrator's: ours give `StepStats` under constraints, or None.
+    """
+    integrator = check_integrator(integrator)
+    problem = pose(sys, integrator, u, tau, f_ext, constraints, solver, projection, t)
+    state = read_state(sys, state)
+    warn_if_off(problem, state.q)
+    return advance(problem, integrator, begin(problem, integrator, state))
 
 
 @pytree
-class State:
-    """Configuration q (nq,) and velocity v (nv,)."""
+class Path(Solution):
+    """The Solutions of a rollout's steps, stacked; `carry`, the controller's memory after the last one."""
 
-    q: jax.Array
-    v: jax.Array
+    carry: Any = None
 
-    @staticmethod
-    def at_rest(sys: System, q=None) -> State:
-        """Zero velocity, at q or at the neutral configuration."""
-        q = neutral(sys) if q is None else jnp.asarray(q, sys.dtype)
-        return State(q, jnp.zeros(sys.nv, sys.dtype))
-
-
-def read_state(sys: System, state):
-    """(q, v) of a State, checked."""
-    if not (hasattr(state, "q") and hasattr(state, "v")):
-        raise ArgumentError(
-            f"state is a {type(state).__name__}, expected a State. Write rbd.State(q, v), or "
-            "rbd.State.at_rest(sys) for the neutral configuration at rest."
-        )
-    return arguments(sys, q=state.q, v=state.v)
-
-
-def step(sys: System, state: State, u=None, integrator=None, f_ext=None) -> State:
-    """One time step. `u`: controls (nu,) if the model has actuators, or joint forces (nv,); None for none.
-
-    `integrator` has the length of the step; by default it is SemiImplicitEuler(dt=1e-3), a millisecond.
-    Springs, damping, dry friction and limits of the model act as well (`passive_force`). `f_ext`: forces on
-    bodies (nb, 6), or a function (sys, q, v) that gives them, such as `ground_springs`.
-    """
-    q, v = read_state(sys, state)
-
-    def acceleration(sys, q, v):
-        return forward_dynamics(sys, q, v, joint_forces(sys, q, v, u), body_forces(sys, q, v, f_ext))
-
-    return State(*check_integrator(integrator).step(sys, q, v, acceleration))
-
-
-def joint_forces(sys: System, q, v, u):
-    """What acts at the joints during a step: controls and the model's passive forces."""
-    return applied_force(sys, q, v, u) + passive_force(sys, q, v)
-
-
-def body_forces(sys: System, q, v, f_ext):
-    """What acts on the bodies at a state: None, an array (nb, 6), or a function of (sys, q, v)."""
-    return f_ext(sys, q, v) if callable(f_ext) else f_ext
+    __repr__ = Solution.__repr__
 
 
 def rollout(
@@ -69,59 +83,139 @@ def rollout(
     controls=None,
     integrator=None,
     *,
+    tau=None,
+    f_ext=None,
+    constraints=None,
+    solver=None,
+    projection: Projection | None = FROM_DRIFT,
+    t=0.0,
+    carry=None,
     steps: int | None = None,
     checkpoint: int | str | None = None,
     keep: str = "all",
-    f_ext=None,
-) -> State:
-    """States after each step, stacked: leaves (T, ...). The initial state is not repeated.
+) -> Path:
+    """The Solution of every step, stacked: leaves (T, ...). The initial State is not repeated in `value`.
 
+    `controls`: (T, nu); or None, or a function (q, v, t) -> u, together with `steps`. A controller with
+    memory is a function (carry, q, v, t) -> (carry, u), and `carry`, any pytree, its memory at the start;
+    what it ends with is `carry` of the returned Path, for a rollout that goes on. Controls are held during a
+    step. `tau`: (T, nv), or a function as in `step`. Step k = 0, 1, … starts at time t + k dt. All other
+    arguments as of `step`.
     `integrator`: SemiImplicitEuler(dt=1e-3) unless given, so that T steps are T milliseconds.
-    `controls`: (T, nu) or (T, nv), or None together with `steps`; or a function (q, v, t) -> u with `steps`.
     `checkpoint` matters for reverse mode only: a number of steps per segment, or "sqrt" for √T. Within a
     segment everything is computed again from the state at its start, so what is kept for the backward
     pass grows with T / segment + segment instead of T. The numbers stay the same.
-    With keep="last" the path is the last state alone, leaves (1, ...): a cost of the final state then needs
-    no memory for T states, which "sqrt" would otherwise be dominated by. `f_ext` as in `step`.
+    With keep="last" the path is the last step alone, leaves (1, ...): a cost of the final state then needs
+    no memory for T states, which "sqrt" would otherwise be dominated by. Its `result` is the worst of all
+    steps.
     """
     integrator = check_integrator(integrator)
     if keep not in ("all", "last"):
         raise ArgumentError(f'keep is {keep!r}, expected "all" or "last".')
+    controller, rows, steps = read_controller(sys, controls, tau, carry, steps)
+    law = tau if rows.tau is None else None
+    problem = pose(sys, integrator, None, law, f_ext, constraints, solver, projection, t)
+    state = read_state(sys, state)
+    warn_if_off(problem, state.q)
+    dt = jnp.asarray(integrator.dt, sys.dtype)
 
-    def advance(s, u):
-        s = step(sys, s, u, integrator, f_ext)
-        return s, s if keep == "all" else None
+    def posed(s: State, carry, x):
+        k, row = x
+        now = problem.t + dt * k
+        carry, u = controller(carry, s, row.u, now)
+        return carry, problem.replace(u=u, tau=problem.tau if row.tau is None else row.tau, t=now)
 
-    last, path = roll(sys, advance, state, controls, integrator.dt, steps, checkpoint)
-    return path if keep == "all" else jax.tree.map(lambda x: x[None], last)
+    def once(held, x):
+        carry, during = posed(*held, x)
+        after = advance(during, integrator, held[0])
+        return (after.value, carry), after
+
+    xs = (jnp.arange(steps), rows)
+    first = problem
+    if steps and hasattr(integrator, "begin"):
+        first = posed(state, controller.carry, jax.tree.map(lambda x: x[0], xs))[1]
+    start = (begin(first, integrator, state), controller.carry)
+    scan = _scan if keep == "all" else _scan_for_the_last
+    (_, carry), path = scan(once, start, xs, _segment(checkpoint, steps))
+    return Path(path.value, path.result, path.stats, carry)
 
 
-def roll(sys: System, advance, state: State, controls, dt, steps: int | None, checkpoint):
-    """Scan advance(state, u) -> (state, what to keep) over the controls: (last state, what was kept)."""
-    if callable(controls) or controls is None:
-        if steps is None:
-            raise ArgumentError("rollout: pass `steps` when the controls are a function or None.")
-        xs = jnp.arange(steps)
-        dt = jnp.asarray(dt, sys.dtype)
-        policy = controls or (lambda q, v, t: None)
-        control = lambda s, x: policy(s.q, s.v, dt * x)  # noqa: E731
-    else:
-        xs = jnp.asarray(controls, sys.dtype)
-        if xs.ndim != 2 or xs.shape[1] not in (sys.nu, sys.nv):
-            raise ArgumentError(
-                f"controls has shape {xs.shape}, expected (T, nu) = (T, {sys.nu}) or (T, nv) = (T, {sys.nv})."
-            )
-        if steps is not None and steps != xs.shape[0]:
-            raise ArgumentError(
-                f"steps is {steps}, but controls has {xs.shape[0]} rows. Leave one of them out."
-            )
-        control = lambda s, x: x  # noqa: E731
+def linearize(
+    sys: System,
+    state: State,
+    u=None,
+    integrator=None,
+    *,
+    tau=None,
+    f_ext=None,
+    constraints=None,
+    solver=None,
+    projection: Projection | None = FROM_DRIFT,
+    t=0.0,
+):
+    """(A, B) with  dx' = A dx + B du  for one step of any integrator; x = (q, v) in the tangent space.
 
-    def once(s, x):
-        return advance(s, control(s, x))
+    A is (2 nv, 2 nv). B is (2 nv, nu) by the controls where `u` is given, else (2 nv, nv) by joint forces. A
+    change dq means integrate(q, dq), and the new state's change is measured by `difference`. vmap it for
+    batches. Arguments as of `step`, whose `result` at the same state says whether to trust it. Under
+    constraints the change of a state is whatever dx is, on them or not, and A maps it to where the step goes.
+    """
+    integrator = check_integrator(integrator)
+    problem = pose(sys, integrator, u, tau, f_ext, constraints, solver, projection, t)
+    state = read_state(sys, state)
+    warn_if_off(problem, state.q)
 
-    start = State(*read_state(sys, state))
-    return _scan_in_segments(once, start, xs, _segment(checkpoint, xs.shape[0]))
+    def end(s: State, du) -> State:
+        return advance(_driven(problem, du), integrator, begin(problem, integrator, s, anew=True)).value
+
+    du = jnp.zeros(sys.nv, sys.dtype) if problem.u is None else jnp.zeros_like(problem.u)
+    after = end(state, du)
+
+    def flow(dx, du):
+        moved = State(integrate(sys, state.q, dx[: sys.nv]), state.v + dx[sys.nv :], state.memory)
+        new = end(moved, du)
+        return jnp.concatenate([difference(sys, after.q, new.q), new.v - after.v])
+
+    return jax.jacfwd(flow, (0, 1))(jnp.zeros(2 * sys.nv, sys.dtype), du)
+
+
+def _driven(problem: StepProblem, du) -> StepProblem:
+    """The problem with du more of the controls, or of joint forces where there are no controls."""
+    if problem.u is not None:
+        return problem.replace(u=problem.u + du)
+    if not callable(problem.tau):
+        return problem.replace(tau=du if problem.tau is None else problem.tau + du)
+    return problem.replace(tau=jax.tree_util.Partial(_sum, problem.tau, du))
+
+
+def _sum(force, more, sys: System, q, v, t):
+    return force_at("tau", force, sys, q, v, t) + more
+
+
+def begin(problem: StepProblem, integrator, state: State, anew: bool = False) -> State:
+    """The State with the memory of this integrator: made from (q, v) where there is none, or `anew`."""
+    if not hasattr(integrator, "begin"):
+        return State(state.q, state.v)
+    return integrator.begin(problem, state) if anew or state.memory is None else state
+
+
+def advance(problem: StepProblem, integrator, state: State) -> Solution:
+    """The integrator's step, what it gave checked, and never called converged where it is not finite."""
+    after = integrator.step(problem, state)
+    name = type(integrator).__name__
+    if not (isinstance(after, Solution) and isinstance(after.value, State)):
+        raise ArgumentError(
+            f"{name}.step(problem, state) gave {brief(after)}, expected Solution(State(q, v), result, stats)."
+        )
+    if jax.tree.structure(after.value.memory) != jax.tree.structure(state.memory):
+        raise ArgumentError(
+            f"{name}.step got memory {brief(state.memory)} and gave {brief(after.value.memory)}: expected "
+            "the same kind. An integrator with memory has begin(problem, state) -> State with its first one."
+        )
+    q, v = arguments(problem.sys, q=after.value.q, v=after.value.v)
+    finite = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v))
+    result = jnp.where(finite, after.result, Result.not_converged).astype(jnp.int32)
+    return Solution(State(q, v, after.value.memory), result, after.stats)
 
 
 def _segment(checkpoint, steps: int) -> int | None:
@@ -136,54 +230,33 @@ def _segment(checkpoint, steps: int) -> int | None:
     )
 
 
-def _scan_in_segments(advance, start, xs, segment: int | None):
+def _scan_for_the_last(once, start, xs, segment: int | None):
+    """`_scan` of Solutions that keeps the last one alone, leaves (1, ...), and the worst result of all."""
+    first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), xs)
+    shape = jax.eval_shape(once, start, first)[1].stats
+    stats = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
+
+    def unkept(held, x):
+        state, after = once(held[0], x)
+        return (state, worst(held[1], after.result), after.stats), None
+
+    (held, result, stats), _ = _scan(unkept, (start, jnp.int32(Result.converged), stats), xs, segment)
+    return held, jax.tree.map(lambda x: x[None], Solution(held[0], result, stats))
+
+
+def _scan(once, start, xs, segment: int | None):
     """lax.scan whose reverse mode keeps one carry per segment; the last segment may be shorter."""
     if segment is None:
-        return jax.lax.scan(advance, start, xs)
-    steps = xs.shape[0]
+        return jax.lax.scan(once, start, xs)
+    steps = len(xs[0])
     whole = steps // segment * segment
-    run = jax.checkpoint(lambda carry, x: jax.lax.scan(advance, carry, x), prevent_cse=False)
+    run = jax.checkpoint(lambda carry, x: jax.lax.scan(once, carry, x), prevent_cse=False)
     carry, parts = start, []
     if whole:
-        carry, ys = jax.lax.scan(run, carry, xs[:whole].reshape((-1, segment) + xs.shape[1:]))
+        folded = jax.tree.map(lambda x: x[:whole].reshape((-1, segment) + x.shape[1:]), xs)
+        carry, ys = jax.lax.scan(run, carry, folded)
         parts.append(jax.tree.map(lambda y: y.reshape((whole,) + y.shape[2:]), ys))
     if whole < steps or not parts:
-        carry, ys = run(carry, xs[whole:])
+        carry, ys = run(carry, jax.tree.map(lambda x: x[whole:], xs))
         parts.append(ys)
     return carry, jax.tree.map(lambda *y: jnp.concatenate(y), *parts)
-
-
-def linearize(sys: System, state: State, u=None, integrator=None, f_ext=None):
-    """(A, B) with  dx' = A dx + B du  for one step of any integrator; x = (q, v) in the tangent space.
-
-    A is (2 nv, 2 nv) and B (2 nv, nu) for actuator controls or (2 nv, nv) for joint forces. A change dq
-    means integrate(q, dq), and the new state's change is measured by `difference`. vmap it for batches.
-    """
-    q, v = read_state(sys, state)
-    if u is None:
-        u = jnp.zeros(sys.nv, sys.dtype)
-    u = jnp.asarray(u, sys.dtype)
-    after = step(sys, State(q, v), u, integrator, f_ext)
-
-    def flow(dx, du):
-        moved = State(integrate(sys, q, dx[: sys.nv]), v + dx[sys.nv :])
-        new = step(sys, moved, u + du, integrator, f_ext)
-        return jnp.concatenate([difference(sys, after.q, new.q), new.v - after.v])
-
-    return jax.jacfwd(flow, (0, 1))(jnp.zeros(2 * sys.nv, sys.dtype), jnp.zeros_like(u))
-
-
-def check_integrator(integrator):
-    """The integrator, or the default one."""
-    if integrator is None:
-        return SemiImplicitEuler(dt=1e-3)
-    if isinstance(integrator, type):
-        raise ArgumentError(
-            f"integrator is the class {integrator.__name__}, expected an object with a time step. "
-            f"Write {integrator.__name__}(dt=1e-3)."
-        )
-    if not hasattr(integrator, "step"):
-        raise ArgumentError(
-            f"integrator is {integrator!r}, expected an integrator object such as SemiImplicitEuler(dt=1e-3)."
-        )
-    return integrator

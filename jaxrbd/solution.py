@@ -46,6 +46,13 @@ class Solution:
         """True where the answer meets the tolerance; one flag per problem of a batch."""
         return self.result == Result.converged
 
+    def __getattr__(self, name: str):
+        """Looked up where there is no such attribute: says where the value has it."""
+        remedy = (
+            f" Its value has it: write .value.{name}" if hasattr(self.__dict__.get("value"), name) else ""
+        )
+        raise AttributeError(f"{type(self).__name__} has no {name!r}.{remedy}")
+
     def __repr__(self):
         rank = len(getattr(self.result, "shape", ()))
         return f"Solution({verdict(self.result)}, value={brief(self.value)}{_numbers(self.stats, rank)})"
@@ -70,6 +77,8 @@ def brief(x) -> str:
         return f"{x.dtype}{_sizes(x)}"
     if is_dataclass(x):
         parts = [(f.name, getattr(x, f.name)) for f in fields(x) if not f.metadata.get("static")]
+        optional = {f.name for f in fields(x) if f.default is None}
+        parts = [(name, v) for name, v in parts if not (v is None and name in optional)]
         inside = (name + (_sizes(v) if hasattr(v, "shape") else f"={brief(v)}") for name, v in parts)
         return f"{type(x).__name__}({', '.join(inside)})"
     return f"{x!r:.60}"

@@ -1,5 +1,7 @@
 """Stepping under constraints: loops stay closed, feet stay put, energy stays; springs against the ground."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import loops
@@ -20,8 +22,8 @@ def test_four_bar_keeps_its_loop_and_its_energy(steps):
     sys, con, q = loops.four_bar()
     v = rbd.project(sys, con, q, jnp.array([6.0, 0, 0]), rbd.Projection(1, rbd.ProxLTL())).value.v
     path = jax.jit(
-        lambda: rbd.constrained_rollout(
-            sys, rbd.State(q, v), None, con, rbd.RK4(1e-3), solver=rbd.ProxLTL(), steps=steps
+        lambda: rbd.rollout(
+            sys, rbd.State(q, v), None, rbd.RK4(1e-3), constraints=con, solver=rbd.ProxLTL(), steps=steps
         )
     )()
     assert path.converged.all()
@@ -42,8 +44,8 @@ def test_quadruped_stands_on_its_feet(steps, remedy, drift, feet):
     start, u = rbd.State.at_rest(sys, sys.q0), sys.q0[7:]
     options = {} if remedy == "projection" else {"projection": None}
     path = jax.jit(
-        lambda: rbd.constrained_rollout(
-            sys, start, lambda q, v, t: u, con, solver=rbd.ProxLTL(), steps=steps, **options
+        lambda: rbd.rollout(
+            sys, start, lambda q, v, t: u, constraints=con, solver=rbd.ProxLTL(), steps=steps, **options
         )
     )()
     assert path.converged.all()
@@ -67,7 +69,7 @@ def test_other_solvers_step_too(solver):
     q = jnp.linspace(0.2, 1.0, 7)
     con = C.connect(sys, "tool", q=q)
     start = rbd.State(q, jnp.zeros(7))
-    path = jax.jit(lambda: rbd.constrained_rollout(sys, start, None, con, solver=solver, steps=50))()
+    path = jax.jit(lambda: rbd.rollout(sys, start, constraints=con, solver=solver, steps=50))()
     assert path.stats.error.max() < 1e-8
     assert jnp.abs(path.value.v[-1]).max() > 1e-2
     if solver is None:
@@ -80,7 +82,7 @@ def test_a_start_off_its_constraints_is_said():
     off = rbd.State.at_rest(sys, q.at[2].add(0.3))
     distance = np.abs(np.asarray(C.constraint_error(sys, con, off.q))).max()
     with pytest.warns(rbd.StateWarning, match=f"'C' by {distance:.3g}.*rbd.project") as caught:
-        path = rbd.constrained_rollout(sys, off, None, con, solver=rbd.ProxLTL(), steps=5)
+        path = rbd.rollout(sys, off, constraints=con, solver=rbd.ProxLTL(), steps=5)
     assert caught[0].filename == __file__
     assert path.result[0] == rbd.Result.not_converged and path.stats.moved[0] > 0.05
     assert path.converged[2:].all() and path.stats.moved[2:].max() < 1e-5
@@ -92,21 +94,26 @@ def test_the_worst_result_counts():
     np.testing.assert_array_equal(worst(pairs[:, 0], pairs[:, 1]), [good, rest, bad, bad, bad])
 
 
-@pytest.mark.all_robots
 def test_gradient_of_a_constrained_rollout_against_differences():
+    """Projection included, the last step alone and with checkpoints, whose numbers are those of all steps."""
     sys, con, q = loops.four_bar()
     start = rbd.State.at_rest(sys, q)
 
-    @jax.jit
-    def f(u):
+    def cost(u, **more):
         controls = u[:, None] * jnp.array([1.0, 0, 0])
-        integrator = rbd.SemiImplicitEuler(5e-3)
-        path = rbd.constrained_rollout(sys, start, controls, con, integrator, solver=rbd.ProxLTL())
-        return path.value.q[-1, 2] + path.stats.lam[-1, 2]
+        euler = rbd.SemiImplicitEuler(5e-3)
+        path = rbd.rollout(sys, start, controls, euler, constraints=con, solver=rbd.ProxLTL(), **more)
+        return path.value.q[-1, 2] + path.stats.lam[-1, 2], path
 
+    f = jax.jit(jax.value_and_grad(partial(cost, checkpoint=5, keep="last"), has_aux=True))
     u, d = jnp.linspace(0.5, 1, 10), jnp.linspace(1, -1, 10)
-    central = (f(u + 1e-5 * d) - f(u - 1e-5 * d)) / 2e-5
-    np.testing.assert_allclose(jax.jit(jax.grad(f))(u) @ d, central, rtol=1e-6)
+    (_, last), slope = f(u)
+    central = (f(u + 1e-5 * d)[0][0] - f(u - 1e-5 * d)[0][0]) / 2e-5
+    np.testing.assert_allclose(slope @ d, central, rtol=1e-6)
+    path = jax.jit(cost)(u)[1]
+    assert path.converged.all() and last.converged.all() and path.stats.moved.max() > 0
+    for a, b in zip(jax.tree.leaves(last), jax.tree.leaves(path)):
+        np.testing.assert_allclose(a, b[-1:], rtol=1e-9, atol=1e-12)
 
 
 def brick():
@@ -164,7 +171,7 @@ def test_a_brick_slides_and_rests():
     sys, springs = brick()
     height = 0.03 - 2.0 * 9.81 / (4 * 2e3)
     start = rbd.State(rbd.neutral(sys).at[2].set(height), jnp.array([0, 0, 0, 1.0, 0, 0]))
-    path = jax.jit(lambda: rbd.rollout(sys, start, None, steps=1500, f_ext=springs))()
+    path = jax.jit(lambda: rbd.rollout(sys, start, None, steps=1500, f_ext=springs).value)()
     force = springs.contact_forces(sys, path.q[-1], path.v[-1])[1]
     np.testing.assert_allclose(force[:, 2].sum(), 2.0 * 9.81, rtol=1e-3)
     assert jnp.abs(path.v[-1]).max() < 1e-3
@@ -175,9 +182,9 @@ def test_bad_arguments_are_refused_with_a_remedy():
     sys, con, q = loops.four_bar()
     state = rbd.State.at_rest(sys, q)
     with pytest.raises(ArgumentError, match="integrator"):
-        rbd.constrained_step(sys, state, None, con, "euler")
+        rbd.step(sys, state, None, "euler", constraints=con)
     with pytest.raises(ArgumentError, match="steps"):
-        rbd.constrained_rollout(sys, state, None, con)
+        rbd.rollout(sys, state, constraints=con)
     with pytest.raises(ArgumentError, match="no points"):
         rbd.ground_springs(sys, [])
     with pytest.raises(ArgumentError, match="no frame named"):

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxrbd as rbd
 from jaxrbd.devices import connect_hosts
@@ -145,6 +146,25 @@ def check_dynamics(reference, rows, uneven_rows):
             same(gradient, data[f"{name}{i}"][chosen])
 
 
+def check_sharded(reference):
+    """A plain jit(vmap) on inputs that somebody else divided: the same numbers, each device its own share."""
+    data = np.load(reference)
+    divided = NamedSharding(Mesh(jax.devices(), ("shares",)), PartitionSpec("shares"))
+    args = [data["mass"], *(jax.device_put(data[key], divided) for key in ("q", "v", "tau"))]
+    weight = jax.device_put(data["weight"], divided)
+    batched = jax.vmap(dynamics, SHARED_MASS)
+    program = jax.jit(batched).lower(*args).compile()
+    out = program(*args)
+    same(out, data["out"])
+    assert out.sharding.is_equivalent_to(divided, out.ndim)
+    assert not re.search("all-(gather|to-all|reduce)|collective", program.as_text())
+    gradients = jax.jit(lambda *args: jax.vjp(batched, *args)[1](weight))(*args)
+    for i, gradient in enumerate(gradients):
+        same(gradient, data[f"gradient{i}"])
+    _, tangent = jax.jit(lambda *args: jax.jvp(batched, args, args))(*args)
+    assert tangent.sharding.is_equivalent_to(divided, tangent.ndim)
+
+
 def check_devices(count, reference):
     count = int(count)
     assert rbd.configure_cpu(count) == count
@@ -152,6 +172,8 @@ def check_devices(count, reference):
     with pytest.warns(UserWarning, match=f"has started with {count}"):
         assert rbd.configure_cpu(count + 1) == count
     check_dynamics(reference, slice(BATCH), slice(BATCH - 1))
+    if BATCH % count == 0:
+        check_sharded(reference)
 
     system = rbd.zoo.double_pendulum()  # two links of 1 kg
     momentum = rbd.spread(lambda system, v: rbd.total_mass(system) * v, in_axes=(None, 0))

@@ -254,7 +254,7 @@ def test_passive_parameters_match_differences_through_a_step():
 
     @jax.jit
     def cost(sys):
-        after = rbd.step(sys, state, integrator=rbd.SemiImplicitEuler(dt=1e-2))
+        after = rbd.step(sys, state, integrator=rbd.SemiImplicitEuler(dt=1e-2)).value
         return weight @ after.v
 
     gradient = jax.jit(jax.grad(cost))(sys)
@@ -368,7 +368,7 @@ def test_gradients_at_special_states():
     def scores(x):
         dq, dv, u = x
         q = rbd.integrate(sys, q0, dq)
-        after = rbd.step(sys, rbd.State(q, dv), u, rbd.SemiImplicitEuler(dt=1e-2))
+        after = rbd.step(sys, rbd.State(q, dv), tau=u, integrator=rbd.SemiImplicitEuler(dt=1e-2)).value
         return {
             "forward dynamics": weight @ rbd.forward_dynamics(sys, q, dv, u),
             "inverse dynamics": weight @ rbd.inverse_dynamics(sys, q, dv, u),
@@ -413,13 +413,14 @@ def test_linearize_matches_differences(integrator):
     A, B = jax.jit(jax.vmap(lambda q, v, u: rbd.linearize(sys, rbd.State(q, v), u, integrator)))(q, v, u)
     nv = sys.nv
     assert A.shape == (2, 2 * nv, 2 * nv) and B.shape == (2, 2 * nv, nv)
-    advance = jax.jit(lambda q, v, u: rbd.step(sys, rbd.State(q, v), u, integrator))
+    advance = jax.jit(lambda q, v, u: rbd.step(sys, rbd.State(q, v), u, integrator).value)
     nominal = advance(q[1], v[1], u[1])
 
     @jax.jit
     def moved(x):
         dq, dv, du = jnp.split(x, 3)
-        new = rbd.step(sys, rbd.State(rbd.integrate(sys, q[1], dq), v[1] + dv), u[1] + du, integrator)
+        start = rbd.State(rbd.integrate(sys, q[1], dq), v[1] + dv)
+        new = rbd.step(sys, start, u[1] + du, integrator).value
         return jnp.concatenate([rbd.difference(sys, nominal.q, new.q), new.v - nominal.v])
 
     numeric = np.stack([difference_quotient(moved, np.zeros(3 * nv), e) for e in np.eye(3 * nv)], 1)
@@ -447,7 +448,7 @@ def test_gradient_of_a_thousand_steps_matches_differences():
             rbd.SemiImplicitEuler(dt=1e-3),
             steps=steps,
             checkpoint=checkpoint,
-        )
+        ).value
         return jnp.sum((path.q[-1] - target) ** 2) + 1e-2 * jnp.mean(path.v**2)
 
     x = {
@@ -475,7 +476,7 @@ def test_checkpoints_and_what_is_kept_do_not_change_numbers():
     controls = jnp.asarray(np.random.default_rng(18).standard_normal((23, 2)))
 
     def run(u, **options):
-        path = rbd.rollout(sys, state, u, rbd.SemiImplicitEuler(dt=1e-2), **options)
+        path = rbd.rollout(sys, state, u, rbd.SemiImplicitEuler(dt=1e-2), **options).value
         return jnp.sum(jnp.sin(path.q[-1])), path
 
     (_, path), gradient = jax.jit(jax.value_and_grad(run, has_aux=True))(controls)
@@ -496,7 +497,7 @@ def test_memory_of_a_rollout_gradient():
         def cost(q, v, gains):
             damp = lambda q, v, t: -gains * v  # noqa: E731
             path = rbd.rollout(sys, rbd.State(q, v), damp, steps=steps, checkpoint=checkpoint, keep="last")
-            return jnp.sum(path.q**2) + jnp.sum(path.v**2)
+            return jnp.sum(path.value.q**2) + jnp.sum(path.value.v**2)
 
         x = jax.ShapeDtypeStruct((sys.nv,), sys.dtype)
         compiled = jax.jit(jax.grad(cost, (0, 1, 2))).lower(x, x, x).compile()

@@ -1,5 +1,7 @@
 """What newcomers get wrong: names, kinds of argument, files. Each error says what was meant or what to do."""
 
+from inspect import signature
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,7 +50,6 @@ NAMES = {
     "frame of a constraint": (lambda s: con.weld(s, "tol"), "tool"),
     "joint of a coupling": (lambda s: con.coupling(s, "joint3", "jiont2", ratio=1), "joint2"),
     "direction": (lambda s: con.hold(s, "tool", ["turn_X"]), "turn_x"),
-    "option of a constraint": (lambda s: con.weld(s, "tool", baumgart=0.1), "baumgarte"),
     "Delassus algorithm": (lambda s: con.delassus_matrix(s, con.weld(s, "tool"), s.q0, "ltll"), "ltl"),
     "weights": (
         lambda s: rbd.inverse_kinematics(s, s.q0, {"tool": jnp.zeros(3)}, weights={"tol": 1.0}),
@@ -128,7 +129,7 @@ def test_a_path_is_no_system(call):
         lambda s, x: rbd.step(s, x),
         lambda s, x: rbd.rollout(s, x, steps=2),
         lambda s, x: rbd.linearize(s, x),
-        lambda s, x: rbd.constrained_step(s, x, None, con.weld(s, "tool", q=s.q0)),
+        lambda s, x: rbd.step(s, x, constraints=con.weld(s, "tool", q=s.q0)),
     ],
 )
 def test_a_pair_is_no_state(arm, call):
@@ -141,7 +142,7 @@ def test_an_integrator_class_is_no_integrator(arm):
     for call in (
         lambda: rbd.step(arm, start, None, rbd.RK4),
         lambda: rbd.rollout(arm, start, None, rbd.RK4, steps=2),
-        lambda: rbd.constrained_rollout(arm, start, None, con.weld(arm, "tool", q=arm.q0), rbd.RK4, steps=2),
+        lambda: rbd.linearize(arm, start, None, rbd.RK4, constraints=con.weld(arm, "tool", q=arm.q0)),
     ):
         with pytest.raises(ArgumentError, match=r"the class RK4, expected an object .*Write RK4\(dt=1e-3\)"):
             call()
@@ -154,3 +155,8 @@ def test_docstrings_name_the_defaults():
 
 def test_hosts_and_points_are_connected_by_different_names():
     assert not hasattr(rbd, "connect") and callable(rbd.connect_hosts) and callable(con.connect)
+
+
+def test_options_of_constraints_are_named():
+    for function in (con.weld, con.connect, con.hinge, con.hold, con.distance, con.coupling, con.of_model):
+        assert all(p.kind != p.VAR_KEYWORD for p in signature(function).parameters.values())

@@ -36,7 +36,7 @@ def lost(sys, start, end):
 @partial(jax.jit, static_argnames="conserve")
 def run(sys, q, v, conserve=False):
     integrator = rbd.SemiImplicitEuler(DT, conserve_momentum=conserve)
-    path = rbd.rollout(sys, rbd.State(q, v), None, integrator, steps=STEPS, keep="last")
+    path = rbd.rollout(sys, rbd.State(q, v), None, integrator, steps=STEPS, keep="last").value
     return path.q[0], path.v[0]
 
 
@@ -127,7 +127,7 @@ def test_forces_change_momentum_by_their_impulse():
     v = jnp.linspace(-2, 3, sys.nv)
     force = jnp.zeros((sys.nb, 6)).at[1, 3:].set(jnp.array([3.0, -4.0, 5.0]))
     integrator = rbd.SemiImplicitEuler(DT, conserve_momentum=True)
-    end = jax.jit(lambda: rbd.step(sys, rbd.State(q, v), None, integrator, force))()
+    end = jax.jit(lambda: rbd.step(sys, rbd.State(q, v), None, integrator, f_ext=force).value)()
     change = momentum(sys, end.q, end.v)[0] - momentum(sys, q, v)[0]
     weight = rbd.total_mass(sys) * sys.gravity
     np.testing.assert_allclose(change, DT * (weight + force[1, 3:]), atol=1e-13)
@@ -149,9 +149,8 @@ def test_derivatives_of_a_step_against_differences(make, options):
 
     @jax.jit
     def f(x):
-        after = rbd.step(
-            sys, rbd.State(rbd.integrate(sys, q, x[: sys.nv]), v + x[sys.nv :]), None, integrator
-        )
+        start = rbd.State(rbd.integrate(sys, q, x[: sys.nv]), v + x[sys.nv :])
+        after = rbd.step(sys, start, None, integrator).value
         return weights @ jnp.concatenate([rbd.difference(sys, q, after.q), after.v])
 
     d, zero = jnp.cos(jnp.arange(2.0 * sys.nv)), jnp.zeros(2 * sys.nv)
@@ -186,7 +185,7 @@ def test_a_ring_of_nine_bodies_gains_no_energy(conserve):
     integrator = rbd.SemiImplicitEuler(2e-3, conserve_momentum=conserve)
     start = rbd.State(q, v)
     path = jax.jit(
-        lambda: rbd.constrained_rollout(sys, start, None, close, integrator, solver=rbd.ProxLTL(), steps=500)
+        lambda: rbd.rollout(sys, start, None, integrator, constraints=close, solver=rbd.ProxLTL(), steps=500)
     )()
     assert path.converged.all()
     energies = jax.jit(jax.vmap(lambda s: rbd.kinetic_energy(sys, s.q, s.v)))(path.value)

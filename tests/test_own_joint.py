@@ -150,7 +150,7 @@ def test_one_state_and_a_batch_agree(sys):
 
 def test_gradients_are_those_of_differences(sys):
     """JVP and VJP of forward and inverse dynamics in q, v, tau and in the pitch of the cams."""
-    q, v, a, tau = (x[0] for x in states(sys))
+    q, v, _, tau = (x[0] for x in states(sys))
     rng = np.random.default_rng(2)
     dq, dv, dtau, w = (jnp.asarray(rng.normal(size=sys.nv)) for _ in range(4))
     dpitch = jnp.asarray(rng.normal(size=sys.pitch.shape)) * (sys.pitch != 0)

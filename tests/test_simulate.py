@@ -28,12 +28,14 @@ def test_order_of_convergence_on_the_manifold(spinning, integrator, order):
 
     @jax.jit
     def end(dt, steps):
-        return jax.lax.fori_loop(0, steps, lambda _, s: rbd.step(sys, s, None, integrator(dt)), start)
+        return jax.lax.fori_loop(0, steps, lambda _, s: rbd.step(sys, s, None, integrator(dt)).value, start)
 
     exact = end(0.2 / 1280, 1280) if order == 4 else None
     if exact is None:
         fine = jax.jit(
-            lambda: jax.lax.fori_loop(0, 200, lambda _, s: rbd.step(sys, s, None, rbd.RK4(0.001)), start)
+            lambda: jax.lax.fori_loop(
+                0, 200, lambda _, s: rbd.step(sys, s, None, rbd.RK4(0.001)).value, start
+            )
         )
         exact = fine()
     error = [float(jnp.linalg.norm(rbd.difference(sys, exact.q, end(0.2 / n, n).q))) for n in (20, 40, 80)]
@@ -44,7 +46,7 @@ def test_order_of_convergence_on_the_manifold(spinning, integrator, order):
 def test_semi_implicit_euler_keeps_the_energy_of_a_pendulum_bounded():
     sys = frictionless(rbd.zoo.double_pendulum())
     start = rbd.State(jnp.array([1.0, -0.5]), jnp.zeros(2))
-    path = jax.jit(lambda: rbd.rollout(sys, start, None, rbd.SemiImplicitEuler(1e-3), steps=5000))()
+    path = jax.jit(lambda: rbd.rollout(sys, start, None, rbd.SemiImplicitEuler(1e-3), steps=5000).value)()
     energies = jax.jit(jax.vmap(lambda q, v: rbd.energy(sys, q, v)))(path.q, path.v)
     scale = float(jnp.abs(energies).max())
     assert float(jnp.ptp(energies)) < 2e-2 * scale
@@ -57,7 +59,7 @@ def test_free_body_keeps_its_momentum():
     q = sys.q0
     v = jax.random.normal(jax.random.key(1), (sys.nv,))
     h0 = rbd.centroidal_momentum(sys, q, v)
-    path = jax.jit(lambda: rbd.rollout(sys, rbd.State(q, v), None, rbd.RK4(1e-3), steps=100))()
+    path = jax.jit(lambda: rbd.rollout(sys, rbd.State(q, v), None, rbd.RK4(1e-3), steps=100).value)()
     h1 = rbd.centroidal_momentum(sys, path.q[-1], path.v[-1])
     np.testing.assert_allclose(h1, h0, atol=1e-8 * float(jnp.linalg.norm(h0)))
 
@@ -66,7 +68,7 @@ def test_implicit_damping_is_stable_where_explicit_is_not():
     sys = rbd.zoo.double_pendulum()
     sys = sys.replace(damping=jnp.full(sys.nv, 1e4))
     start = rbd.State(jnp.array([1.0, -0.5]), jnp.ones(2))
-    roll = jax.jit(lambda integrator: rbd.rollout(sys, start, None, integrator, steps=50))
+    roll = jax.jit(lambda integrator: rbd.rollout(sys, start, None, integrator, steps=50).value)
     calm = roll(rbd.SemiImplicitEuler(1e-2))
     wild = roll(rbd.SemiImplicitEuler(1e-2, implicit_damping=False))
     assert float(jnp.abs(calm.v[-1]).max()) < 1.0
@@ -81,7 +83,7 @@ def test_damped_pendulum_follows_the_closed_form():
     sys = b.build()
     inertia, d, k = 0.3 + 2.0 * 0.25, 0.8, 7.0
     start = rbd.State(jnp.array([0.3]), jnp.array([0.0]))
-    path = jax.jit(lambda: rbd.rollout(sys, start, None, rbd.RK4(1e-3), steps=2000))()
+    path = jax.jit(lambda: rbd.rollout(sys, start, None, rbd.RK4(1e-3), steps=2000).value)()
     w, g = np.sqrt(k / inertia - (d / (2 * inertia)) ** 2), d / (2 * inertia)
     t = 1e-3 * np.arange(1, 2001)
     np.testing.assert_allclose(
@@ -101,7 +103,7 @@ def test_position_actuator_settles_within_its_limits():
     sys = actuated()
     assert sys.nu == 1
     start = rbd.State.at_rest(sys)
-    path = jax.jit(lambda u: rbd.rollout(sys, start, u, rbd.SemiImplicitEuler(2e-3)))(
+    path = jax.jit(lambda u: rbd.rollout(sys, start, u, rbd.SemiImplicitEuler(2e-3)).value)(
         jnp.full((3000, 1), 0.7)
     )
     np.testing.assert_allclose(path.q[-1], 0.7, atol=1e-6)
@@ -112,7 +114,9 @@ def test_position_actuator_settles_within_its_limits():
 def test_joint_limit_springs_hold_and_have_finite_gradients():
     sys = actuated()
     push = jnp.full((3000, 1), 5.0)  # far beyond the limit at 1 rad, 5 N m at most
-    path = jax.jit(lambda u: rbd.rollout(sys, rbd.State.at_rest(sys), u, rbd.SemiImplicitEuler(1e-3)))(push)
+    path = jax.jit(lambda u: rbd.rollout(sys, rbd.State.at_rest(sys), u, rbd.SemiImplicitEuler(1e-3)).value)(
+        push
+    )
     q = float(path.q[-1, 0])
     assert 1.0 < q < 1.01
     grad = jax.grad(lambda q: rbd.passive_force(sys, q, jnp.zeros(1))[0])
@@ -126,7 +130,7 @@ def test_rollout_gradient_against_differences():
 
     @jax.jit
     def cost(u):
-        return jnp.sum(rbd.rollout(sys, start, u, rbd.SemiImplicitEuler(1e-2)).q[-1] ** 2)
+        return jnp.sum(rbd.rollout(sys, start, u, rbd.SemiImplicitEuler(1e-2)).value.q[-1] ** 2)
 
     u = 0.1 * jax.random.normal(jax.random.key(0), (30, sys.nu or sys.nv))
     d = jax.random.normal(jax.random.key(1), u.shape)

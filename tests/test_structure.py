@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -18,17 +19,38 @@ LAYERS = [
     ("solution", "forces", "inertia", "ik_targets", "ik"),
     ("constraints",),
     ("integrators",),
+    ("controllers",),
     ("simulate", "devices"),
-    ("constrained_simulate",),
     ("demo", "commands", "cli", "__main__"),
 ]
+TOP = {"demo", "commands", "cli", "__main__"}  # may use the package as its users do
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 
 def imported(path: Path):
+    """(module, name) of everything that a file imports from the package, in every form of import.
+
+    `name` is None where a module itself is imported.
+    """
+    package = ("jaxrbd", *path.relative_to(ROOT).parts[:-1])
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("jaxrbd."):
-            yield node.module.split(".")[1]
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "jaxrbd":
+                    yield alias.name, None
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            if node.level:
+                module = ".".join([*package[: len(package) - node.level + 1], *filter(None, [module])])
+            if module.split(".")[0] == "jaxrbd":
+                for alias in node.names:
+                    yield module, alias.name
+
+
+def layer(module: str, name: str | None) -> str:
+    """The top part of the package that an import reaches, "" for the package itself."""
+    parts = module.split(".")[1:]
+    return parts[0] if parts else name if name in RANK else ""
 
 
 def test_imports_point_downwards():
@@ -37,10 +59,45 @@ def test_imports_point_downwards():
         parts = path.relative_to(ROOT).with_suffix("").parts
         if parts == ("__init__",):
             continue
-        for target in imported(path):
-            if RANK[target] > RANK[parts[0]]:
-                wrong.append(f"{'/'.join(parts)} imports {target}")
+        for module, name in imported(path):
+            target = layer(module, name)
+            if not target or RANK[target] > RANK[parts[0]]:  # the whole package stands above all of it
+                wrong.append(f"{'/'.join(parts)} imports {module} {name or ''}")
+    assert not [w for w in wrong if w.split("/")[0].split()[0] not in TOP], wrong
+
+
+def test_every_form_of_import_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    (tmp_path / "tree").mkdir()
+    path = tmp_path / "tree" / "x.py"
+    path.write_text(
+        "import jaxrbd as rbd\nimport jaxrbd.cli\nfrom jaxrbd import simulate\nfrom jaxrbd.cli import main\n"
+        "from .nodes import a\nfrom ..cli import b\nfrom . import c\nfrom .. import simulate\nimport jax\n"
+    )
+    found = [layer(*x) for x in imported(path)]
+    assert found == ["", "cli", "simulate", "cli", "tree", "cli", "tree", "simulate"]
+
+
+def test_nothing_private_is_imported_across_packages():
+    wrong = []
+    for path in ROOT.rglob("*.py"):
+        own = path.relative_to(ROOT).parts[0]
+        for module, name in imported(path):
+            private = [
+                p for p in (*module.split(".")[1:], name or "") if p.startswith("_") and p != "__version__"
+            ]
+            if private and layer(module, name) != own:
+                wrong.append(f"{path.relative_to(ROOT)}: {module} {name}")
     assert not wrong, wrong
+
+
+def test_no_file_outgrows_its_page():
+    long = {
+        str(p.relative_to(ROOT)): n
+        for p in ROOT.rglob("*.py")
+        if (n := len(p.read_text().splitlines())) > 400
+    }
+    assert not long, long
 
 
 def test_every_module_belongs_to_a_layer():

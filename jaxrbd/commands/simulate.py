@@ -112,7 +112,7 @@ def simulate(
 
     def advance(state, limit):
         def body(state, i):
-            new = rbd.step(sys, state, u, integrator)
+            new = rbd.step(sys, state, u, integrator).value
             return jax.tree.map(lambda a, b: jnp.where(i < limit, a, b), new, state), None
 
         def frame(state, start):

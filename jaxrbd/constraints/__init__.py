@@ -16,6 +16,8 @@ from jaxrbd.constraints.jacobian import (
     constraint_target,
     constraint_velocity,
 )
+from jaxrbd.constraints.joint_space import matrices
+from jaxrbd.constraints.judged import judged
 from jaxrbd.constraints.kinds import (
     connect,
     coupling,
@@ -36,3 +38,4 @@ from jaxrbd.constraints.prox_pv import ProxPV
 from jaxrbd.constraints.soft import Soft
 from jaxrbd.constraints.solver import Proximal, Solver
 from jaxrbd.constraints.springs import GroundSprings, ground_springs
+from jaxrbd.constraints.task import Task, joint_forces

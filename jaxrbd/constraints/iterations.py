@@ -296,8 +296,10 @@ class Run:
         x, begun, k = self.start(method, lam)
         x, history = jax.lax.scan(once, x, length=self.length - k)
         history = jnp.concatenate([begun[:k], history])
-        if not self.settings.judged:
-            return self.finish(method, x, history)
+        return self.judge(method, x, history) if self.settings.judged else self.finish(method, x, history)
+
+    def judge(self, method: Method, x: Iterate, history) -> Found:
+        """The verdict on an answer whose last (or next) step is known; derivatives pass by it."""
         still = jax.lax.stop_gradient
         missed = by_row(x.r) > self.limits.contradicting * self.small_rows(method, x.a)
 

@@ -26,6 +26,12 @@ from jaxrbd.tree.nodes import nodes_of
 
 def on_mass_factor(task: Task, settings: Settings, inverse: Callable, penalty: Callable) -> Found:
     """Methods that solve the dual problem in joint space; `inverse(delassus, R)` is their choice."""
+    build, mobility = dual_method(task, inverse)
+    return iterate(build, penalty(mobility, task), mobility, task.c, task.lam, task.weight, settings)
+
+
+def dual_method(task: Task, inverse: Callable):
+    """The method for penalties R, as a function of R, and the mobilities of the rows."""
     M, J = matrices(task)
     pattern = sparse.pattern_of(mass_pattern(task.sys.topology))
     H = sparse.factor(pattern, sparse.store(pattern, M))
@@ -48,7 +54,7 @@ def on_mass_factor(task: Task, settings: Settings, inverse: Callable, penalty: C
             first=lambda lam, r: by(unbalanced(task, None, lam), r),
         )
 
-    return iterate(build, penalty(mobility, task), mobility, task.c, task.lam, task.weight, settings)
+    return build, mobility
 
 
 def joint_space(J, correct: Callable, first: Callable | None = None) -> Method:

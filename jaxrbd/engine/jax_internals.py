@@ -1,14 +1,17 @@
 """All that the engine uses of JAX below its public face: look here first when a new JAX breaks something.
 
 Public for users of JAX: everything else in this package. Semi-public, and liable to change: `jax.extend` and
-`jax.interpreters`, through which a primitive gets its rules. Tested with the versions in `pyproject.toml`.
+`jax.interpreters`, through which a primitive gets its rules, and `jax.experimental.custom_partitioning`.
+Private: one set in `jax._src`. Tested with the versions in `pyproject.toml`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from jax._src.dispatch import prim_requires_devices_during_lowering
 from jax.core import ShapedArray
+from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
@@ -16,6 +19,7 @@ from jax.interpreters import partial_eval as pe
 __all__ = [
     "ShapedArray",
     "Zero",
+    "custom_partitioning",
     "define",
     "instantiate_zeros",
     "is_undefined_primal",
@@ -44,6 +48,7 @@ def define(
     *,
     shapes: Callable,
     run: Callable,
+    over_devices: Callable | None = None,
     eager: Callable | None = None,
     jvp: Callable | None = None,
     transpose: Callable | None = None,
@@ -53,13 +58,24 @@ def define(
     """Give a primitive its rules.
 
     `shapes(*avals, **params)`: abstract results. `run(*operands, **params)`: what it computes, in terms of
-    JAX; `eager`: the same outside of jit (by default `run`). `jvp(primals, tangents, **params)`;
+    JAX; `over_devices`: the same in a program that the partitioner divides over several devices;
+    `eager`: the same outside of jit (by default `run`). `jvp(primals, tangents, **params)`;
     `transpose(cotangents, *operands, **params)`; `linear_transpose` instead of both if it is linear in its
     one operand; `batch(args, dims, **params)`.
     """
     primitive.def_abstract_eval(shapes)
     primitive.def_impl(eager or run)
-    mlir.register_lowering(primitive, mlir.lower_fun(run, multiple_results=primitive.multiple_results))
+    alone = mlir.lower_fun(run, multiple_results=primitive.multiple_results)
+    divided = alone
+    if over_devices is not None:
+        prim_requires_devices_during_lowering.add(primitive)  # as `custom_partitioning` itself does
+        divided = mlir.lower_fun(over_devices, multiple_results=primitive.multiple_results)
+
+    def lower(ctx, *operands, **params):
+        several = _divides(ctx.module_context.axis_context)
+        return (divided if several else alone)(ctx, *operands, **params)
+
+    mlir.register_lowering(primitive, lower)
     if jvp is not None:
         ad.primitive_jvps[primitive] = jvp
     if transpose is not None:
@@ -68,6 +84,13 @@ def define(
         ad.deflinear2(primitive, linear_transpose)
     if batch is not None:
         batching.primitive_batchers[primitive] = batch
+
+
+def _divides(context) -> bool:
+    """Whether a program is compiled for several devices, and not by hand for each of them (`shard_map`)."""
+    if hasattr(context, "manual_axes"):
+        return set(context.manual_axes) != set(context.mesh.axis_names)
+    return getattr(context, "num_devices", 1) > 1
 
 
 def partial_evaluation(primitive: Primitive, traced: Callable, jaxpr: Callable) -> None:

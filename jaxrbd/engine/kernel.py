@@ -33,6 +33,7 @@ from jaxrbd.engine.jax_internals import (
     new_primitive,
     partial_evaluation,
 )
+from jaxrbd.engine.partition import divisible
 from jaxrbd.engine.programs import Adjoint, Base, Pair, Tangent, merge
 
 # On CPU a chunk holds about so many slots x states, so that a recursion stays in a core's cache, but at
@@ -138,6 +139,16 @@ def _execute(*leaves, program, batched):
         one = lambda *ls: jax.tree.leaves(single(*jax.tree.unflatten(program.treedef, ls)))  # noqa: E731
         return jax.vmap(one, [0 if b else None for b in batched])(*leaves)
     return _run_chunks(program, leaves, batched, size)
+
+
+def _execute_over_devices(primitive, *leaves, program, batched):
+    """The same where a batch may be divided over devices: each cuts its own share into chunks."""
+    if not any(batched):
+        return _execute(*leaves, program=program, batched=batched)
+    summed = _summed(program, batched, len(_results(program, leaves, batched)))
+    whole = functools.partial(primitive.bind, program=program, batched=batched)
+    part = functools.partial(_execute, program=program, batched=batched)
+    return divisible(whole, part, batched, summed)(*leaves)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -320,10 +331,19 @@ define(
     kernel_p,
     shapes=_shapes,
     run=_execute,
+    over_devices=functools.partial(_execute_over_devices, kernel_p),
     eager=_eager,
     jvp=_jvp_rule,
     transpose=_transpose_rule,
     batch=functools.partial(_batch_rule, kernel_p),
 )
-define(pair_p, shapes=_shapes, run=_execute, eager=_eager, jvp=_pair_jvp, batch=_pair_batch)
+define(
+    pair_p,
+    shapes=_shapes,
+    run=_execute,
+    over_devices=functools.partial(_execute_over_devices, pair_p),
+    eager=_eager,
+    jvp=_pair_jvp,
+    batch=_pair_batch,
+)
 partial_evaluation(pair_p, _pair_partial_eval, _pair_partial_eval_jaxpr)

@@ -1,5 +1,7 @@
-"""Time integrators: small frozen objects, each with a `step(sys, q, v, acceleration)`."""
+"""Time integrators: small frozen objects with `dt` and `step(problem, state)`; see `contract`."""
 
+from jaxrbd.integrators.contract import Integrator, State, StepProblem
+from jaxrbd.integrators.drift import FROM_DRIFT, StepStats
 from jaxrbd.integrators.explicit import RK4, SemiImplicitEuler
 
-__all__ = ["RK4", "SemiImplicitEuler"]
+__all__ = ["FROM_DRIFT", "RK4", "Integrator", "SemiImplicitEuler", "State", "StepProblem", "StepStats"]

@@ -1,18 +1,23 @@
 """Semi-implicit Euler, with dampers and friction at the new velocity, and explicit Runge-Kutta 4.
 
-The dynamics is an argument: `acceleration(sys, q, v)`, (nv,), free or constrained.
+Both ask the problem for accelerations, free or constrained, and leave the drift off constraints to `settle`.
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import jax.numpy as jnp
 
 from jaxrbd.errors import ArgumentError
 from jaxrbd.forces import friction_secant
-from jaxrbd.integrators.free_bodies import advance
-from jaxrbd.integrators.momentum import keep_momentum
+from jaxrbd.integrators.contract import State, StepProblem
+from jaxrbd.integrators.drift import settle
+from jaxrbd.integrators.free_bodies import advance, carry
+from jaxrbd.integrators.momentum import carry_momentum, keep_momentum
 from jaxrbd.joints import TYPES
 from jaxrbd.model.system import System, pytree, static
+from jaxrbd.solution import Solution
 from jaxrbd.tree.manifold import integrate
 
 
@@ -39,6 +44,8 @@ class SemiImplicitEuler:
     dynamics.
     """
 
+    accepts: ClassVar[tuple[str, ...]] = ("constraints",)
+
     dt: float
     implicit_damping: bool = static(default=True)
     conserve_momentum: bool = static(default=False)
@@ -51,16 +58,21 @@ class SemiImplicitEuler:
                 f"friction_iterations is {self.friction_iterations!r}, expected a positive integer."
             )
 
-    def step(self, sys: System, q, v, acceleration):
+    def step(self, problem: StepProblem, state: State) -> Solution:
+        sys, q, v = problem.sys, state.q, state.v
         dt = jnp.asarray(self.dt, sys.dtype)
-        a, later = None, v
+        stages: list[Solution] = []
+        later = v
         for _ in range(self.friction_iterations if self.implicit_damping else 1):
-            a = acceleration(self._damped(sys, dt, later), q, v)
-            later = v + dt * a
+            stages.append(problem.replace(sys=self._damped(sys, dt, later)).dynamics(q, v))
+            later = v + dt * stages[-1].value.a
+        a = stages[-1].value.a
         end = advance(sys, q, v, a, dt)
-        return keep_momentum(sys, (q, v), a, end, dt) if self.conserve_momentum else end
+        if self.conserve_momentum:
+            end = keep_momentum(sys, (q, v), a, end, dt)
+        return settle(problem, stages, q, *end, carry_momentum if self.conserve_momentum else carry)
 
-    def _damped(self, sys: System, dt, later):
+    def _damped(self, sys: System, dt, later) -> System:
         """The System whose acceleration at v has its dampers and dry friction at v' = v + dt a."""
         if not self.implicit_damping:
             return sys
@@ -79,25 +91,31 @@ class RK4:
     and dry friction (of slope friction / slip_speed at rest) need a small dt.
     """
 
+    accepts: ClassVar[tuple[str, ...]] = ("constraints",)
+
     dt: float
 
     def __post_init__(self):
         check_dt(self.dt)
 
-    def step(self, sys: System, q, v, acceleration):
+    def step(self, problem: StepProblem, state: State) -> Solution:
+        sys, q, v, t = problem.sys, state.q, state.v, problem.t
         h = jnp.asarray(self.dt, sys.dtype)
+        stages: list[Solution] = []
 
-        def rate(u, w):
+        def rate(t, u, w):
             """Derivatives of the increment u (q = q0 ⊞ u) and of the velocity."""
-            return exp_inverse(sys, u, w), acceleration(sys, integrate(sys, q, u), w)
+            stages.append(problem.dynamics(integrate(sys, q, u), w, t))
+            return exp_inverse(sys, u, w), stages[-1].value.a
 
-        zero = jnp.zeros_like(v)
-        k1u, k1v = rate(zero, v)
-        k2u, k2v = rate(0.5 * h * k1u, v + 0.5 * h * k1v)
-        k3u, k3v = rate(0.5 * h * k2u, v + 0.5 * h * k2v)
-        k4u, k4v = rate(h * k3u, v + h * k3v)
+        zero, half = jnp.zeros_like(v), t + 0.5 * h
+        k1u, k1v = rate(t, zero, v)
+        k2u, k2v = rate(half, 0.5 * h * k1u, v + 0.5 * h * k1v)
+        k3u, k3v = rate(half, 0.5 * h * k2u, v + 0.5 * h * k2v)
+        k4u, k4v = rate(t + h, h * k3u, v + h * k3v)
         u = h / 6 * (k1u + 2 * k2u + 2 * k3u + k4u)
-        return integrate(sys, q, u), v + h / 6 * (k1v + 2 * k2v + 2 * k3v + k4v)
+        new_q, new_v = integrate(sys, q, u), v + h / 6 * (k1v + 2 * k2v + 2 * k3v + k4v)
+        return settle(problem, stages, q, new_q, new_v, carry)
 
 
 def exp_inverse(sys: System, u, w):

@@ -90,7 +90,7 @@ def _warn_unenforced(sys: System) -> None:
     if parts:
         warn(
             f"{t.source}: {' and '.join(parts)} are kept as data and move freely. To enforce them, pass "
-            "jaxrbd.constraints.of_model(sys) to constrained_step or constrained_rollout."
+            "constraints=jaxrbd.constraints.of_model(sys) to step or rollout."
         )
 
 

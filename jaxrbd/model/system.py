@@ -30,6 +30,7 @@ SLIP_SPEED = 1e-2
 
 
 def static(**kw):
+    """A field of a `pytree` that belongs to its structure: fixed when a program is traced, hashable."""
     return field(metadata={"static": True}, **kw)
 
 
