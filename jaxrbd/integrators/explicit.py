@@ -135,6 +135,8 @@ def joint_bracket(sys: System, x, y):
     """Lie bracket of the joints' groups, joint by joint; zero where coordinates simply add."""
     pieces = []
     for kind, i, j in zip(sys.joint_types, sys.topology.v_starts, sys.topology.v_starts[1:]):
-        group = TYPES[kind].group
-        pieces.append(jnp.zeros(j - i, x.dtype) if group is None else group.bracket(x[i:j], y[i:j]))
+        if (group := TYPES[kind].group) is None:
+            pieces.append(jnp.zeros(j - i, x.dtype))
+        else:
+            pieces += group.bracket(*([z[i:j][part] for part in group.parts_v] for z in (x, y)))
     return jnp.concatenate(pieces)

@@ -1,7 +1,8 @@
 """The groups on which joints with quaternions move: SO(3), and SE(3) as position and rotation.
 
 Velocities are those of the body in its own axes, angular first. exp(q, dv) moves from q with dv for unit
-time, log is its inverse for rotations below pi; the bracket is that of the Lie algebra.
+time, log is its inverse for rotations below pi; the bracket is that of the Lie algebra. All three take and
+return tuples of parts, see `Group.parts_q` and `parts_v`.
 """
 
 from __future__ import annotations
@@ -32,8 +33,19 @@ class Group:
     nv: int
     quaternion: int
 
+    @property
+    def parts_q(self) -> tuple[slice, ...]:
+        """Where the quaternion, and then the position if there is one, stand in q."""
+        turn = slice(self.quaternion, self.nq)
+        return (turn, slice(0, self.quaternion)) if self.quaternion else (turn,)
+
+    @property
+    def parts_v(self) -> tuple[slice, ...]:
+        """Where the angular, and then the linear velocity if there is one, stand in v."""
+        return tuple(slice(k, k + 3) for k in range(0, self.nv, 3))
+
     def exp(self, q, dv):
-        """q ⊞ dv for rows (..., nq) and (..., nv)."""
+        """q ⊞ dv for parts whose last axis holds the numbers."""
         raise NotImplementedError
 
     def log(self, q0, q1):
@@ -41,7 +53,7 @@ class Group:
         raise NotImplementedError
 
     def bracket(self, x, y):
-        """[x, y] of two velocities (..., nv)."""
+        """[x, y] of two velocities."""
         raise NotImplementedError
 
     def pose(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -63,30 +75,30 @@ class Group:
 
 class _SO3(Group):
     def exp(self, q, dv):
-        return unit(quaternion_product(q, quaternion_exp(dv)))
+        return (unit(quaternion_product(q[0], quaternion_exp(dv[0]))),)
 
     def log(self, q0, q1):
-        return quaternion_log(quaternion_product(conjugate(q0), q1))
+        return (quaternion_log(quaternion_product(conjugate(q0[0]), q1[0])),)
 
     def bracket(self, x, y):
-        return jnp.cross(x, y)
+        return (jnp.cross(x[0], y[0]),)
 
 
 class _SE3(Group):
     def exp(self, q, dv):
-        p, quat, w, u = q[..., :3], q[..., 3:], dv[..., :3], dv[..., 3:]
+        (quat, p), (w, u) = q, dv
         turned = unit(quaternion_product(quat, quaternion_exp(w)))
-        return jnp.concatenate([p + quaternion_rotate(unit(quat), left_jacobian(w, u)), turned], -1)
+        return turned, p + quaternion_rotate(unit(quat), left_jacobian(w, u))
 
     def log(self, q0, q1):
-        back = conjugate(unit(q0[..., 3:]))
-        w = quaternion_log(quaternion_product(back, q1[..., 3:]))
-        u = left_jacobian_inverse(w, quaternion_rotate(back, q1[..., :3] - q0[..., :3]))
-        return jnp.concatenate([w, u], -1)
+        (quat0, p0), (quat1, p1) = q0, q1
+        back = conjugate(unit(quat0))
+        w = quaternion_log(quaternion_product(back, quat1))
+        return w, left_jacobian_inverse(w, quaternion_rotate(back, p1 - p0))
 
     def bracket(self, x, y):
-        xw, xv, yw, yv = x[..., :3], x[..., 3:], y[..., :3], y[..., 3:]
-        return jnp.concatenate([jnp.cross(xw, yw), jnp.cross(xw, yv) + jnp.cross(xv, yw)], -1)
+        (xw, xv), (yw, yv) = x, y
+        return jnp.cross(xw, yw), jnp.cross(xw, yv) + jnp.cross(xv, yw)
 
 
 SO3 = _SO3(nq=4, nv=3, quaternion=0)

@@ -118,7 +118,10 @@ def integrate(sys: System, q, dv):
 def _integrate(t: Topology, q, dv):
     scalar_q, scalar_v, groups = layout(t)
     pieces = [(scalar_q, gather(q, scalar_q) + gather(dv, scalar_v))]
-    pieces += [(rows, group.exp(gather(q, rows), gather(dv, dofs))) for group, rows, dofs in groups]
+    for group, rows, dofs in groups:
+        places = _parts(rows, group.parts_q)
+        moved = group.exp(_read(q, places), _read(dv, _parts(dofs, group.parts_v)))
+        pieces += zip(places, moved)
     return assemble(pieces)
 
 
@@ -127,8 +130,18 @@ def difference(sys: System, q0, q1):
     q0, q1 = arguments(sys, q0=q0, q1=q1)
     scalar_q, scalar_v, groups = layout(sys.topology)
     pieces = [(scalar_v, gather(q1, scalar_q) - gather(q0, scalar_q))]
-    pieces += [(dofs, group.log(gather(q0, rows), gather(q1, rows))) for group, rows, dofs in groups]
+    for group, rows, dofs in groups:
+        places = _parts(rows, group.parts_q)
+        pieces += zip(_parts(dofs, group.parts_v), group.log(_read(q0, places), _read(q1, places)))
     return assemble(pieces)
+
+
+def _parts(rows: np.ndarray, parts: tuple[slice, ...]) -> list[np.ndarray]:
+    return [rows[:, part] for part in parts]
+
+
+def _read(x, places: list[np.ndarray]) -> list:
+    return [gather(x, where) for where in places]
 
 
 def assemble(pieces):
