@@ -3,7 +3,7 @@
 Functions take a System and plain arrays, unbatched; wrap them in `jax.vmap`, `jax.jit`, `jax.grad`.
 """
 
-from jaxrbd import constraints
+from jaxrbd import constraints, joints
 from jaxrbd.constraints import (
     Classic,
     ConstrainedABA,

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxrbd.engine.gather import gather
 from jaxrbd.errors import ArgumentError
+from jaxrbd.joints import TYPES
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree.arguments import arguments, array
 
@@ -23,7 +24,7 @@ def _scalar_coordinates(t: Topology):
     """(dofs, q indices) of the degrees of freedom that have a scalar coordinate."""
     dofs, coords = [], []
     for kind, q, v, v_end in zip(t.joint_types, t.q_starts, t.v_starts, t.v_starts[1:]):
-        if kind not in ("spherical", "free"):
+        if not TYPES[kind].on_manifold:
             dofs += range(v, v_end)
             coords += range(q, q + v_end - v)
     return np.array(dofs, int), np.array(coords, int)

@@ -20,6 +20,7 @@ import numpy as np
 
 from jaxrbd.errors import ArgumentError
 from jaxrbd.ik_targets import ROWS, frame_errors, norm, read_targets, read_weights, worst_errors
+from jaxrbd.joints import TYPES
 from jaxrbd.model.system import System, find, pytree, static
 from jaxrbd.solution import Result, Solution, largest
 from jaxrbd.tree.arguments import arguments, array
@@ -208,7 +209,7 @@ def _coordinates(sys: System, fixed_joints):
         q, v = sys.q_index(name), sys.v_index(name)
         if name in fixed_joints:
             movable[v] = 0.0
-        elif kind not in ("spherical", "free"):
+        elif not TYPES[kind].on_manifold:
             scalar_q += range(q.start, q.stop)
             scalar_v += range(v.start, v.stop)
     return jnp.asarray(movable, sys.dtype), np.array(scalar_q, int), np.array(scalar_v, int)

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.errors import ArgumentError
+from jaxrbd.joints.rotations import rotation_log
 from jaxrbd.model.names import hint
 from jaxrbd.model.system import System
 from jaxrbd.solution import largest
 from jaxrbd.tree.arguments import array, frame_index
 from jaxrbd.tree.frames import frame_jacobian, frame_poses
-from jaxrbd.tree.manifold import quaternion_log
 
 ROWS = {"pose": (0, 1, 2, 3, 4, 5), "rotation": (0, 1, 2), "position": (3, 4, 5)}
 
@@ -103,24 +103,6 @@ def worst_errors(tasks, e, weights):
             i += 3
     zero = jnp.zeros((), e.dtype)
     return tuple(largest(jnp.stack(x)) if x else zero for x in (rotations, positions))
-
-
-def rotation_log(R):
-    """Rotation vector of a rotation matrix, its length at most pi; smooth at the identity and below pi.
-
-    By way of 4 q qᵀ, whose row with the largest diagonal is a well conditioned multiple of the quaternion q.
-    """
-    (a, b, c), (d, e, f), (g, h, i) = R
-    rows = jnp.stack(
-        [
-            jnp.stack([1 + a + e + i, h - f, c - g, d - b]),
-            jnp.stack([h - f, 1 + a - e - i, b + d, c + g]),
-            jnp.stack([c - g, b + d, 1 - a + e - i, f + h]),
-            jnp.stack([d - b, c + g, f + h, 1 - a - e + i]),
-        ]
-    )
-    row = rows[jnp.argmax(jnp.diagonal(rows))]
-    return quaternion_log(row / jnp.sqrt(row @ row))
 
 
 def _right_jacobian_inverse(w):

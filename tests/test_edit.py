@@ -12,8 +12,8 @@ import pytest
 from mjcf_models import MODELS
 
 import jaxrbd as rbd
+from jaxrbd.joints.matrices import matrix_from_rpy, quaternion_from_matrix
 from jaxrbd.model.description import Mimic, Pose
-from jaxrbd.model.rotations import matrix_from_rpy, quaternion_from_matrix
 
 TREES = {
     "arm7": lambda: rbd.zoo.arm7("position"),

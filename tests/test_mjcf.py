@@ -11,9 +11,10 @@ import pytest
 from mjcf_models import MODELS, by_name, read
 
 import jaxrbd as rbd
+from jaxrbd.joints import TYPES
+from jaxrbd.joints.matrices import matrix_from_quaternion
 from jaxrbd.model import convert
-from jaxrbd.model.description import JOINT_SIZES, WORLD, Pose
-from jaxrbd.model.rotations import matrix_from_quaternion
+from jaxrbd.model.description import WORLD, Pose
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -28,7 +29,7 @@ def poses(description, q):
     """Pose of every body in the world, by the joint convention of `Description`."""
     X, at = {WORLD: Pose()}, 0
     for joint in description.joints:
-        nq = JOINT_SIZES[joint.type][0]
+        nq = TYPES[joint.type].nq
         z, at = q[at : at + nq], at + nq
         motion = Pose()
         if joint.type == "revolute":

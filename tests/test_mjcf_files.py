@@ -11,8 +11,8 @@ import pytest
 from mjcf_models import by_name, read
 
 from jaxrbd.errors import ModelError, ModelWarning
+from jaxrbd.joints.matrices import matrix_from_quaternion
 from jaxrbd.model.mjcf import read_mjcf
-from jaxrbd.model.rotations import matrix_from_quaternion
 
 mujoco = pytest.importorskip("mujoco")
 

@@ -12,6 +12,7 @@ ROOT = Path(jaxrbd.__file__).parent
 # each layer may import itself and the ones before it
 LAYERS = [
     ("errors",),
+    ("joints",),
     ("model",),
     ("engine",),
     ("tree",),

@@ -13,6 +13,7 @@ import pinocchio as pin
 import pytest
 
 from jaxrbd.errors import ModelError, ModelWarning
+from jaxrbd.joints.matrices import matrix_from_rpy
 from jaxrbd.model import xml_safe
 from jaxrbd.model.description import (
     WORLD,
@@ -27,7 +28,6 @@ from jaxrbd.model.description import (
     Shape,
 )
 from jaxrbd.model.mesh_paths import find_mesh
-from jaxrbd.model.rotations import matrix_from_rpy
 from jaxrbd.model.urdf import read_urdf
 from jaxrbd.model.urdf_write import write_urdf
 from jaxrbd.model.xml_safe import parse_xml

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from jaxrbd.errors import ArgumentError
+from jaxrbd.joints import TYPES
 from jaxrbd.model import zoo
-from jaxrbd.model.description import JOINT_SIZES, WORLD
+from jaxrbd.model.description import WORLD
 from jaxrbd.model.zoo.families import TREE_JOINTS
 
 SIZES = {  # moving joints, nv
@@ -24,7 +25,7 @@ def moving(d):
 
 
 def nv(d):
-    return sum(JOINT_SIZES[j.type][1] for j in d.joints)
+    return sum(TYPES[j.type].nv for j in d.joints)
 
 
 @pytest.mark.parametrize("name", zoo.DESCRIPTIONS)
@@ -41,7 +42,7 @@ def test_links_are_physical_and_limits_hold_home(name):
         if key.name == "home":
             at = 0
             for j in d.joints:
-                size = JOINT_SIZES[j.type][0]
+                size = TYPES[j.type].nq
                 q = key.q[at : at + size]
                 at += size
                 if size == 1:
@@ -52,7 +53,7 @@ def positions(d, key):
     """World poses of all bodies by following the joints: an independent forward kinematics in NumPy."""
     values, at = {}, 0
     for j in d.joints:
-        size = JOINT_SIZES[j.type][0]
+        size = TYPES[j.type].nq
         values[j.name] = key.q[at : at + size]
         at += size
     pose = {WORLD: (np.eye(3), np.zeros(3))}
@@ -146,7 +147,7 @@ def test_compiles(name):
 
 @pytest.mark.parametrize("joint", TREE_JOINTS)
 def test_chains_of_every_joint(joint):
-    assert zoo.chain(3, joint=joint).nv == 3 * JOINT_SIZES[joint][1]
+    assert zoo.chain(3, joint=joint).nv == 3 * TYPES[joint].nv
 
 
 def test_unknown_model_and_sizes():

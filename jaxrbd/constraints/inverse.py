@@ -17,6 +17,7 @@ import numpy as np
 from jaxrbd.constraints.data import as_constraints, check_constraints
 from jaxrbd.constraints.jacobian import constraint_jacobian, evaluate
 from jaxrbd.errors import ArgumentError
+from jaxrbd.joints import TYPES
 from jaxrbd.model.system import System, pytree
 from jaxrbd.solution import Result, Solution, largest
 from jaxrbd.tree.arguments import arguments, external
@@ -76,7 +77,7 @@ def constrained_inverse_dynamics(
 def actuated_mask(sys: System, actuated=None) -> np.ndarray:
     """Which freedoms are driven, (nv,): all but those of free joints, or named joints, or the mask given."""
     if actuated is None:
-        actuated = [n for n, kind in zip(sys.joint_names, sys.joint_types) if kind != "free"]
+        actuated = [n for n, kind in zip(sys.joint_names, sys.joint_types) if not TYPES[kind].free]
     if isinstance(actuated, str):
         actuated = (actuated,)
     if isinstance(actuated, Sequence) and all(isinstance(x, str) for x in actuated):

@@ -15,6 +15,7 @@ from jaxrbd.integrators.contract import State, StepProblem
 from jaxrbd.integrators.drift import settle
 from jaxrbd.integrators.free_bodies import advance, carry
 from jaxrbd.integrators.momentum import carry_momentum, keep_momentum
+from jaxrbd.joints import TYPES
 from jaxrbd.model.system import System, pytree, static
 from jaxrbd.solution import Solution
 from jaxrbd.tree.manifold import integrate
@@ -124,21 +125,18 @@ def exp_inverse(sys: System, u, w):
     give the plus sign. For scalar joints the bracket vanishes.
     """
     bracket = lambda x, y: joint_bracket(sys, x, y)  # noqa: E731
-    if not any(t in ("spherical", "free") for t in sys.joint_types):
+    if not any(TYPES[t].on_manifold for t in sys.joint_types):
         return w
     b = bracket(u, w)
     return w + 0.5 * b + bracket(u, b) / 12
 
 
 def joint_bracket(sys: System, x, y):
-    """Lie bracket of so(3) or se(3) joint by joint; zero where coordinates simply add."""
+    """Lie bracket of the joints' groups, joint by joint; zero where coordinates simply add."""
     pieces = []
     for kind, i, j in zip(sys.joint_types, sys.topology.v_starts, sys.topology.v_starts[1:]):
-        if kind == "spherical":
-            pieces.append(jnp.cross(x[i:j], y[i:j]))
-        elif kind == "free":
-            xw, xv, yw, yv = x[i : i + 3], x[i + 3 : j], y[i : i + 3], y[i + 3 : j]
-            pieces += [jnp.cross(xw, yw), jnp.cross(xw, yv) + jnp.cross(xv, yw)]
-        else:
+        if (group := TYPES[kind].group) is None:
             pieces.append(jnp.zeros(j - i, x.dtype))
+        else:
+            pieces += group.bracket(*([z[i:j][part] for part in group.parts_v] for z in (x, y)))
     return jnp.concatenate(pieces)

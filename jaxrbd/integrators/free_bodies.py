@@ -18,19 +18,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.engine.gather import gather
+from jaxrbd.joints import TYPES
+from jaxrbd.joints.rotations import conjugate, quaternion_rotate, unit
 from jaxrbd.model.system import System, Topology
-from jaxrbd.tree.manifold import conjugate, exchange, integrate, layout, quaternion_rotate, unit
+from jaxrbd.tree.manifold import exchange, free_joints, integrate
 
 
 def advance(sys: System, q, v, a, dt):
     """(q', v') of a semi-implicit step with acceleration a; without free joints v + dt a and q ⊞ dt v'."""
     later = v + dt * a
     moved = integrate(sys, q, dt * later)
-    *_, fq, fv = layout(sys.topology)
-    if not len(fq):
+    rows, dofs = free_joints(sys.topology)
+    if not len(rows):
         return moved, later
-    turning, sliding = fv[:, None] + np.arange(3), fv[:, None] + np.arange(3, 6)
-    place, turn = fq[:, None] + np.arange(3), fq[:, None] + np.arange(3, 7)
+    turning, sliding, place, turn = dofs[:, :3], dofs[:, 3:], rows[:, :3], rows[:, 3:]
     s = centres(sys)
     before, after = unit(gather(q, turn)), gather(moved, turn)
     omega, new_omega = gather(v, turning), gather(later, turning)
@@ -44,11 +45,10 @@ def advance(sys: System, q, v, a, dt):
 
 def carry(sys: System, q, v, q1):
     """v at q as the velocity at q1: free bodies keep their twist in axes that do not turn, others keep v."""
-    *_, fq, fv = layout(sys.topology)
-    if not len(fq):
+    rows, dofs = free_joints(sys.topology)
+    if not len(rows):
         return v
-    turning, sliding = fv[:, None] + np.arange(3), fv[:, None] + np.arange(3, 6)
-    turn = fq[:, None] + np.arange(3, 7)
+    turning, sliding, turn = dofs[:, :3], dofs[:, 3:], rows[:, 3:]
     s, before, after = centres(sys), unit(gather(q, turn)), unit(gather(q1, turn))
     across = lambda x: quaternion_rotate(conjugate(after), quaternion_rotate(before, x))  # noqa: E731
     omega = gather(v, turning)
@@ -60,7 +60,7 @@ def carry(sys: System, q, v, q1):
 @lru_cache(maxsize=512)
 def _links_of_free_bodies(t: Topology):
     """Table (free joints, most links) of the links that each carries; link_count as filler."""
-    bodies = [b for b, kind in enumerate(t.joint_types) if kind == "free"]
+    bodies = [b for b, kind in enumerate(t.joint_types) if TYPES[kind].free]
     lists = [[i for i in range(t.link_count) if t.frame_bodies[i] == b] for b in bodies]
     most = max([1] + [len(x) for x in lists])
     return np.array([x + [t.link_count] * (most - len(x)) for x in lists], int)

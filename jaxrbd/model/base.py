@@ -12,9 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from jaxrbd.errors import ArgumentError, warn
-from jaxrbd.model.description import JOINT_SIZES, WORLD, Description, Joint, Pose
+from jaxrbd.joints import TYPES
+from jaxrbd.joints.matrices import quaternion_from_matrix
+from jaxrbd.model.description import WORLD, Description, Joint, Pose
 from jaxrbd.model.edit_descriptions import fix_joints, joint_pose
-from jaxrbd.model.rotations import quaternion_from_matrix
 from jaxrbd.model.validate import listing
 
 ROOT = "root"
@@ -50,7 +51,7 @@ class _Tree:
     """What hangs on one joint of the ground."""
 
     def __init__(self, root: Joint, children: dict[str, list[Joint]], mass: dict[str, float]):
-        self.root, self.bases = root, [root] if root.type == "free" else []
+        self.root, self.bases = root, [root] if TYPES[root.type].free else []
         self.moving, self.heavy, standing = False, False, 0.0
         floating = []
         todo = [(root, root.type == "fixed")]
@@ -60,7 +61,7 @@ class _Tree:
             standing += mass[joint.child] if stands else 0.0
             for child in children.get(joint.child, []):
                 self.moving |= child.type != "fixed"
-                floating += [child] if stands and child.type == "free" else []
+                floating += [child] if stands and TYPES[child.type].free else []
                 todo.append((child, stands and child.type == "fixed"))
         if root.type == "fixed" and standing == 0.0:
             self.bases = floating[::-1]
@@ -88,7 +89,7 @@ def _freed(d: Description, trees: list[_Tree], bases: list[Joint]) -> Descriptio
 
 def _fixed(d: Description, bases: list[Joint]) -> Description:
     home = next((key.q for key in d.keyframes if key.name == "home"), None)
-    starts = np.cumsum([0] + [JOINT_SIZES[joint.type][0] for joint in d.joints])
+    starts = np.cumsum([0] + [TYPES[joint.type].nq for joint in d.joints])
     start = {joint.name: at for joint, at in zip(d.joints, starts)}
     joint_of = {joint.child: joint for joint in d.joints}
     poses = {}
@@ -120,7 +121,7 @@ def _with_poses(d: Description, key, added: dict[str, Joint]):
     """A keyframe with the poses at which the added free joints stand; they do not move."""
     q, v, at_q, at_v = [], [], 0, 0
     for joint in d.joints:
-        nq, nv = JOINT_SIZES[joint.type]
+        nq, nv = TYPES[joint.type].sizes
         if joint.name in added:
             q.append(pose_coordinates(joint.placement))
             v.append(np.zeros(6))

@@ -18,12 +18,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from jaxrbd.errors import ModelError
+from jaxrbd.joints import TYPES
+from jaxrbd.joints.matrices import matrix_from_rpy
 from jaxrbd.model import shapes as _shapes
 from jaxrbd.model import values
 from jaxrbd.model.base import pose_coordinates
 from jaxrbd.model.compile import build
 from jaxrbd.model.description import (
-    JOINT_SIZES,
     MAX_LINKS,
     WORLD,
     Actuator,
@@ -36,10 +37,8 @@ from jaxrbd.model.description import (
     Mimic,
     Pose,
     Shape,
-    neutral_coordinates,
 )
 from jaxrbd.model.names import hint
-from jaxrbd.model.rotations import matrix_from_rpy
 
 LOOP_KINDS = ("connect", "weld", "hinge", "distance", "coupling")
 ACTUATOR_KINDS = ("torque", "position", "velocity")
@@ -130,8 +129,8 @@ class Builder:
         chosen if left out); `pitch` of a screw is in metres per radian.
         """
         where = self._new("joint", name, self._joints)
-        if type not in JOINT_SIZES:
-            raise ModelError(where, f"unknown joint type {type!r}", hint(type, JOINT_SIZES))
+        if type not in TYPES:
+            raise ModelError(where, f"unknown joint type {type!r}", hint(type, TYPES))
         parent = WORLD if parent is None else parent
         self._need_body(where, "parent", parent, world=True)
         self._need_body(where, "child", child)
@@ -146,7 +145,7 @@ class Builder:
         axis, axis2 = values.axes(where, type, axis, axis2)
         if not np.isfinite(pitch):
             raise ModelError(where, f"the pitch {pitch} is not finite", "Give metres per radian.")
-        nv = JOINT_SIZES[type][1]
+        nv = TYPES[type].nv
         lower, upper = values.limits(where, limits, nv)
         amounts = values.amounts(
             where,
@@ -244,7 +243,7 @@ class Builder:
         self._need_joint(where, joint)
         if kind not in ACTUATOR_KINDS:
             raise ModelError(where, f"unknown kind {kind!r}", hint(kind, ACTUATOR_KINDS))
-        nv = JOINT_SIZES[self._joints[joint].type][1]
+        nv = TYPES[self._joints[joint].type].nv
         if not 0 <= dof < nv:
             raise ModelError(where, f"joint {joint!r} has no degree of freedom {dof}", f"It has {nv}.")
         if not all(np.isfinite(x) for x in (kp, kd, gear)) or kp < 0 or kd < 0:
@@ -273,7 +272,7 @@ class Builder:
             if isinstance(numbers, Mapping):
                 for joint, number in numbers.items():
                     self._need_joint(where, joint)
-                    size, got = JOINT_SIZES[self._joints[joint].type][column], np.size(number)
+                    size, got = TYPES[self._joints[joint].type].sizes[column], np.size(number)
                     if got != size:
                         raise ModelError(where, f"joint {joint!r} takes {size} numbers, not {got}", "")
         self._keyframes[name] = (q, v, u)
@@ -356,10 +355,10 @@ class Builder:
 
         def flat(given, column):
             if isinstance(given, Mapping):
-                rest = _start if column == 0 else lambda j: np.zeros(JOINT_SIZES[j.type][1])
+                rest = _start if column == 0 else lambda j: np.zeros(TYPES[j.type].nv)
                 parts = [np.ravel(given.get(j.name, rest(j))) for j in self._joints.values()]
                 given = np.concatenate(parts) if parts else ()
-            size = sum(JOINT_SIZES[j.type][column] for j in self._joints.values())
+            size = sum(TYPES[j.type].sizes[column] for j in self._joints.values())
             return values.vector(where, "qv"[column], given, size)
 
         if u is not None and np.shape(u) != (len(self._actuators),):
@@ -373,6 +372,6 @@ class Builder:
 
 def _start(joint: Joint) -> np.ndarray:
     """Where a joint is if nothing is said about it."""
-    if joint.type == "free" and joint.parent == WORLD:
+    if TYPES[joint.type].free and joint.parent == WORLD:
         return pose_coordinates(joint.placement)
-    return neutral_coordinates(joint.type)
+    return TYPES[joint.type].neutral()

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from jaxrbd.errors import ModelError
-from jaxrbd.model.description import JOINT_SIZES, Joint, Pose, Shape
+from jaxrbd.joints import TYPES
+from jaxrbd.model.description import Joint, Pose, Shape
 from jaxrbd.model.names import hint
 
-AXIS_JOINTS = ("revolute", "continuous", "prismatic", "screw", "cylindrical", "universal", "planar")
 SHAPE_SIZES = {
     "box": 3,
     "sphere": 1,
@@ -66,16 +66,17 @@ def check_shape(place: str, shape: Shape) -> None:
 
 
 def check_axes(place: str, joint: Joint) -> None:
-    if joint.type not in AXIS_JOINTS:
+    record = TYPES[joint.type]
+    if not record.axis:
         return
     axis = _check_axis(place, "axis", joint.axis)
     check_array(place, "pitch", joint.pitch, ())
-    if joint.type not in ("universal", "planar") or joint.axis2 is None:
+    if not record.axis2 or joint.axis2 is None:
         return
     axis2 = _check_axis(place, "axis2", joint.axis2)
-    if joint.type == "universal" and np.linalg.norm(np.cross(axis, axis2)) < 1e-6:
-        raise ModelError(place, "the two axes are parallel", "A universal joint needs two directions.")
-    if joint.type == "planar" and abs(axis @ axis2) > 1e-6:
+    if record.axis2 == "apart" and np.linalg.norm(np.cross(axis, axis2)) < 1e-6:
+        raise ModelError(place, "the two axes are parallel", f"A {joint.type} joint needs two directions.")
+    if record.axis2 == "normal" and abs(axis @ axis2) > 1e-6:
         raise ModelError(
             place, "axis2 is not perpendicular to the normal", "It is the x direction in the plane."
         )
@@ -91,7 +92,7 @@ def _check_axis(place: str, what: str, value) -> np.ndarray:
 
 
 def check_limits(place: str, joint: Joint) -> None:
-    nv = JOINT_SIZES[joint.type][1]
+    nv = TYPES[joint.type].nv
     for what in _PER_DOF:
         _per_dof(place, what, getattr(joint, what), nv)
     low = _per_dof(place, "lower limit", joint.lower, nv, finite=False)

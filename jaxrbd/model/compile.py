@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.errors import ModelError, short
+from jaxrbd.joints import TYPES
+from jaxrbd.joints.matrices import quaternion_from_matrix
 from jaxrbd.model.base import pose_coordinates, set_base
-from jaxrbd.model.description import JOINT_SIZES, WORLD, Description, Pose, neutral_coordinates
+from jaxrbd.model.description import WORLD, Description, Pose
 from jaxrbd.model.dtypes import resolve_dtype
 from jaxrbd.model.mass_rank import idle_joints
-from jaxrbd.model.rigid_tree import RigidTree, columns, per_dof, second_axis, unit
-from jaxrbd.model.rotations import quaternion_from_matrix
+from jaxrbd.model.rigid_tree import RigidTree, joint_motion, per_dof, second_axis, unit
 from jaxrbd.model.system import SLIP_SPEED, System, Topology
 from jaxrbd.model.validate import check_structure, judge
 
@@ -39,11 +40,11 @@ class _Compiler:
         self.tree, self.d, self.dtype, self.idle = tree, tree.description, dtype, idle
         self.joints, self.parents = tree.joints, tree.parents
         self.link_names, self.link_body, self.link_pose = tree.link_names, tree.link_body, tree.link_pose
-        floating = [j.type == "free" and parent < 0 for j, parent in zip(self.joints, self.parents)]
+        floating = [TYPES[j.type].free and parent < 0 for j, parent in zip(self.joints, self.parents)]
         # q of a free joint on the ground is a pose in the world: its placement is only where it starts
         self.placements = [Pose() if free else X for free, X in zip(floating, tree.placements)]
         self.start = [
-            pose_coordinates(X) if free else neutral_coordinates(j.type)
+            pose_coordinates(X) if free else TYPES[j.type].neutral()
             for free, X, j in zip(floating, tree.placements, self.joints)
         ]
 
@@ -72,7 +73,7 @@ class _Compiler:
             if j.mimic and j.mimic.joint in joint_index
         ]
         actuators = [a for a in d.actuators if a.joint in joint_index]
-        v_starts = np.cumsum([0] + [JOINT_SIZES[j.type][1] for j in self.joints])
+        v_starts = np.cumsum([0] + [TYPES[j.type].nv for j in self.joints])
         loops = d.loops
         loop_target = lambda lp, n: (  # noqa: E731
             joint_index.get(n, -1) if lp.kind == "coupling" else frame_of.get(n, -1)
@@ -168,9 +169,9 @@ class _Compiler:
         offsets, at_q, at_v = {}, 0, 0
         for j in self.d.joints:
             offsets[j.name] = (at_q, at_v)
-            at_q, at_v = at_q + JOINT_SIZES[j.type][0], at_v + JOINT_SIZES[j.type][1]
-        q_slices = [(offsets[j.name][0], JOINT_SIZES[j.type][0]) for j in self.joints]
-        v_slices = [(offsets[j.name][1], JOINT_SIZES[j.type][1]) for j in self.joints]
+            at_q, at_v = at_q + TYPES[j.type].nq, at_v + TYPES[j.type].nv
+        q_slices = [(offsets[j.name][0], TYPES[j.type].nq) for j in self.joints]
+        v_slices = [(offsets[j.name][1], TYPES[j.type].nv) for j in self.joints]
         rows_q, rows_v = [], []
         for key in self.d.keyframes:
             q, v = np.asarray(key.q, float), np.zeros(at_v) if key.v is None else np.asarray(key.v, float)
@@ -194,7 +195,7 @@ class _Compiler:
                 spatial[self.parents[i]] += spatial[i]
         diagonal = []
         for i, j in enumerate(self.joints):
-            S = columns(j, world[i], world[i])
+            _, S = joint_motion(j, TYPES[j.type].neutral(), world[i])
             diagonal.append(np.maximum(np.sum(S * (spatial[i] @ S), axis=0) + per_dof(j, "armature"), 1e-12))
         return np.concatenate(diagonal or [[]])
 
@@ -224,7 +225,7 @@ def _row_names(t: Topology, key: str) -> tuple[str, ...]:
         return t.frame_names[: t.link_count] if key in ("mass", "com", "inertia") else t.frame_names
     if key in ("joint_position", "joint_quaternion", "axis", "axis2", "pitch"):
         return t.joint_names
-    sizes = [JOINT_SIZES[kind][1] for kind in t.joint_types]
+    sizes = [TYPES[kind].nv for kind in t.joint_types]
     return tuple(name for name, nv in zip(t.joint_names, sizes) for _ in range(nv))
 
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.errors import ArgumentError
-from jaxrbd.model.description import JOINT_SIZES
+from jaxrbd.joints import TYPES
 from jaxrbd.model.names import hint
 from jaxrbd.model.system import System, Topology
 
@@ -120,7 +120,7 @@ class _FreeMaps(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _free_maps(topology: Topology) -> _FreeMaps:
-    free = [i for i, t in enumerate(topology.joint_types) if t == "free"]
+    free = [i for i, t in enumerate(topology.joint_types) if TYPES[t].free]
     q = np.array([topology.q_starts[i] for i in free], int).reshape(-1, 1)
     v = np.array([topology.v_starts[i] for i in free], int).reshape(-1, 1)
     first, last, nv = v + np.arange(3), v + np.arange(3, 6), topology.nv
@@ -187,7 +187,7 @@ class _PinocchioMaps(NamedTuple):
 
 def _pinocchio_maps(sys: System, model) -> _PinocchioMaps:
     if model is None:
-        sizes = [(_PIN_SIZES.get(t, JOINT_SIZES[t][0]), JOINT_SIZES[t][1]) for t in sys.joint_types]
+        sizes = [(_PIN_SIZES.get(t, TYPES[t].nq), TYPES[t].nv) for t in sys.joint_types]
         starts = np.cumsum([(0, 0), *sizes], axis=0)
         slots = [(int(q), int(v), nq) for (q, v), (nq, _) in zip(starts, sizes)]
     else:
@@ -202,7 +202,7 @@ def _slots(sys: System, model) -> list[tuple[int, int, int]]:
     """(q start, v start, nq) in the Pinocchio model of each of our joints, matched by name."""
     names, slots = list(model.names), []
     for name, kind in zip(sys.joint_names, sys.joint_types):
-        if name not in names and kind == "free" and "root_joint" in names:
+        if name not in names and TYPES[kind].free and "root_joint" in names:
             name = "root_joint"  # the name Pinocchio's URDF parser gives the base
         if name not in names:
             raise ArgumentError(
@@ -210,7 +210,7 @@ def _slots(sys: System, model) -> list[tuple[int, int, int]]:
             )
         i = names.index(name)
         nq, nv = int(model.nqs[i]), int(model.nvs[i])
-        ours = JOINT_SIZES[kind]
+        ours = TYPES[kind].sizes
         if nv != ours[1] or (
             nq != ours[0] and not (kind in ("revolute", "continuous", "planar") and nq == nv + 1)
         ):
@@ -235,9 +235,9 @@ def _build_maps(topology: Topology, slots: tuple[tuple[int, int, int], ...]) -> 
     planar_angle, planar_v = [], []
     circles = []  # (where cos stands in q_pin, our angle)
     for kind, qi, vi, (qp, vp, n) in zip(topology.joint_types, topology.q_starts, topology.v_starts, slots):
-        ours = list(range(qi, qi + JOINT_SIZES[kind][0]))
-        dofs = list(range(vi, vi + JOINT_SIZES[kind][1]))
-        if kind in ("free", "spherical"):
+        ours = list(range(qi, qi + TYPES[kind].nq))
+        dofs = list(range(vi, vi + TYPES[kind].nv))
+        if TYPES[kind].on_manifold:
             w = len(ours) - 4
             ours = ours[:w] + ours[w + 1 :] + ours[w : w + 1]  # (x, y, z, w)
             dofs = dofs[3:] + dofs[:3]  # linear first

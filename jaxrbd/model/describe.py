@@ -14,6 +14,8 @@ import jax
 import numpy as np
 
 from jaxrbd.errors import ArgumentError, warn
+from jaxrbd.joints import TYPES
+from jaxrbd.joints.matrices import matrix_from_quaternion
 from jaxrbd.model.checks import SHAPE_SIZES
 from jaxrbd.model.description import (
     WORLD,
@@ -27,10 +29,8 @@ from jaxrbd.model.description import (
     Mimic,
     Pose,
     Shape,
-    neutral_coordinates,
 )
 from jaxrbd.model.leaves import leaf_shapes
-from jaxrbd.model.rotations import matrix_from_quaternion
 from jaxrbd.model.system import System, check_system
 from jaxrbd.model.urdf_write import write_urdf
 
@@ -136,7 +136,7 @@ class _Describer:
         return [*grounds, next((g for g in grounds if g >= 0), -1)]
 
     def free_root(self, body: int) -> bool:
-        return self.t.joint_types[body] == "free" and self.t.parents[body] < 0
+        return TYPES[self.t.joint_types[body]].free and self.t.parents[body] < 0
 
     def joints(self) -> tuple[Joint, ...]:
         """One joint per link, in link order: moving ones as they are, fixed ones for merged links."""
@@ -251,7 +251,7 @@ class _Describer:
             Keyframe(name, x["keyframe_q"][i], x["keyframe_v"][i], x["keyframe_u"][i])
             for i, name in enumerate(t.keyframe_names)
         ]
-        neutral = np.concatenate([neutral_coordinates(kind) for kind in t.joint_types] or [[]])
+        neutral = np.concatenate([TYPES[kind].neutral() for kind in t.joint_types] or [[]])
         if "home" in t.keyframe_names:
             home = t.keyframe_names.index("home")
             rows[home] = replace(rows[home], q=x["q0"])

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from jaxrbd.errors import ArgumentError, ModelWarning
+from jaxrbd.joints import TYPES
+from jaxrbd.joints.matrices import matrix_from_rpy
 from jaxrbd.model.compile import build
 from jaxrbd.model.describe import describe
-from jaxrbd.model.description import JOINT_SIZES, WORLD, Description, Keyframe, Pose
+from jaxrbd.model.description import WORLD, Description, Keyframe, Pose
 from jaxrbd.model.edit_descriptions import DEFAULT, fix_joints, join, mounted, prefixed
-from jaxrbd.model.rotations import matrix_from_rpy
 from jaxrbd.model.system import System, check_system, find
 from jaxrbd.model.validate import listing
 
@@ -58,7 +59,7 @@ def attach(
         body, X_mount = next(((f.body, f.pose) for f in base.frames if f.name == frame), (frame, Pose()))
     X_mount = X_mount @ Pose(matrix_from_rpy(_three("rpy", rpy)), _three("xyz", xyz))
     roots = [j for j in arm.joints if j.parent == WORLD]
-    free = {j.name: j.offset.inverse() for j in roots if j.type == "free"}
+    free = {j.name: j.offset.inverse() for j in roots if TYPES[j.type].free}
     if free and len(roots) > 1:
         raise ArgumentError(
             f"attach: {other.name!r} has {len(roots)} trees, some of them free: {listing(free)}. "
@@ -130,12 +131,12 @@ def _coordinates(sys: System, name: str, value) -> np.ndarray:
         raise ArgumentError(
             f"lock_joints: joint {name!r} is to stand at {value!r:.60}, not numbers."
         ) from None
-    if q.shape != (JOINT_SIZES[kind][0],):
-        need = JOINT_SIZES[kind][0]
+    if q.shape != (TYPES[kind].nq,):
+        need = TYPES[kind].nq
         raise ArgumentError(f"lock_joints: joint {name!r} ({kind}) takes {need} coordinates, not {q.size}.")
     if not np.isfinite(q).all():
         raise ArgumentError(f"lock_joints: joint {name!r} has a NaN or infinite coordinate: {q}.")
-    if kind in ("spherical", "free") and abs(np.linalg.norm(q[-4:]) - 1.0) > 1e-4:
+    if TYPES[kind].on_manifold and abs(np.linalg.norm(q[-4:]) - 1.0) > 1e-4:
         raise ArgumentError(
             f"lock_joints: the quaternion {q[-4:]} of joint {name!r} has not unit length. Normalise it."
         )

@@ -12,7 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from jaxrbd.errors import ArgumentError
-from jaxrbd.model.description import JOINT_SIZES, WORLD, Description, Joint, Keyframe, Loop, Pose, Shape
+from jaxrbd.joints import TYPES
+from jaxrbd.model.description import WORLD, Description, Joint, Keyframe, Loop, Pose, Shape
 from jaxrbd.model.rigid_tree import joint_pose
 from jaxrbd.model.validate import listing
 
@@ -29,7 +30,7 @@ def fix_joints(d: Description, positions: Mapping[str, np.ndarray | Pose]) -> tu
         if j.name in positions:
             where = positions[j.name]
             X = where if isinstance(where, Pose) else joint_pose(j, where)
-            if j.type == "free" and j.parent == WORLD:  # q is the pose in the world
+            if TYPES[j.type].free and j.parent == WORLD:  # q is the pose in the world
                 j = replace(j, placement=Pose())
             if j.mimic is not None:
                 lost.append(f'the mimic of joint "{j.name}"')
@@ -54,7 +55,7 @@ def fix_joints(d: Description, positions: Mapping[str, np.ndarray | Pose]) -> tu
 def _reduced(d: Description, key: Keyframe, positions, kept: np.ndarray) -> Keyframe:
     """A keyframe without the coordinates of fixed joints and the controls of dropped actuators."""
     mask = lambda column: np.repeat(  # noqa: E731
-        [j.name not in positions for j in d.joints], [JOINT_SIZES[j.type][column] for j in d.joints]
+        [j.name not in positions for j in d.joints], [TYPES[j.type].sizes[column] for j in d.joints]
     )
     q, v = np.asarray(key.q)[mask(0)], None if key.v is None else np.asarray(key.v)[mask(1)]
     return Keyframe(key.name, q, v, None if key.u is None else np.asarray(key.u)[kept])
@@ -171,7 +172,7 @@ def _joined_keyframes(parts: Sequence[Description]) -> tuple[Keyframe, ...]:
     result = []
     for name in names:
         keys = [table.get(name, table[DEFAULT]) for table in tables]
-        v = [filled(k.v, sum(JOINT_SIZES[j.type][1] for j in d.joints)) for k, d in zip(keys, parts)]
+        v = [filled(k.v, sum(TYPES[j.type].nv for j in d.joints)) for k, d in zip(keys, parts)]
         u = [filled(k.u, len(d.actuators)) for k, d in zip(keys, parts)]
         q = [k.q for k in keys]
         result.append(Keyframe(name, np.concatenate(q), np.concatenate(v), np.concatenate(u)))

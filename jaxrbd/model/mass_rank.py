@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxrbd.model.description import JOINT_SIZES, Joint, Pose
-from jaxrbd.model.rigid_tree import RigidTree, columns, joint_pose, per_dof
+from jaxrbd.joints import TYPES
+from jaxrbd.model.description import Pose
+from jaxrbd.model.rigid_tree import RigidTree, joint_motion, per_dof
 
 NULL = 1e-12  # eigenvalues of the scaled M below this are zero: displacements of a millionth
 NOISE = 1e-14  # of the inertia about a joint's origin: what rounding leaves of a mass on its axis
@@ -45,7 +46,7 @@ def idle_joints(tree: RigidTree) -> list[tuple[str, int]]:
     ]
     roots = np.sqrt(np.maximum(moments, 0.0))[:, :, None] * axes.transpose(0, 2, 1)  # rootᵀ root = inertia
     for part in _parts(tree.parents, heavy, regular):
-        if sum(JOINT_SIZES[tree.joints[i].type][1] for i in part) <= MAX_PART:
+        if sum(TYPES[tree.joints[i].type].nv for i in part) <= MAX_PART:
             found += _idle_in(tree, part, np.sqrt(mass), com, roots)
     return sorted(found, key=lambda item: item[1])
 
@@ -74,7 +75,7 @@ def _idle_in(tree: RigidTree, part: list[int], root_mass, com, roots) -> list[tu
             null = again
         if null.shape[1] == 0:
             return []
-    owner = np.repeat(part, [JOINT_SIZES[tree.joints[i].type][1] for i in part])
+    owner = np.repeat(part, [TYPES[tree.joints[i].type].nv for i in part])
     overlap = np.abs(null @ null.T) > 1e-5  # which freedoms move together
     found = []
     for i in part:
@@ -88,7 +89,7 @@ def _mass_matrix(tree: RigidTree, part: list[int], root_mass, com, roots, rng):
     """M of a part at a random pose, its root held, and the noise of its diagonal."""
     slices, n = {}, 0
     for i in part:
-        size = JOINT_SIZES[tree.joints[i].type][1]
+        size = TYPES[tree.joints[i].type].nv
         slices[i] = slice(n, n + size)
         n += size
     frames, twists = {}, {}  # pose of each body, and its twist's columns about the part's origin
@@ -97,9 +98,9 @@ def _mass_matrix(tree: RigidTree, part: list[int], root_mass, com, roots, rng):
     for i in part:
         joint, parent = tree.joints[i], tree.parents[i]
         before = frames[parent] @ tree.placements[i] if parent in frames else Pose()
-        after = before @ joint_pose(joint, _random_coordinates(joint, rng))
+        after, S = joint_motion(joint, TYPES[joint.type].random(rng), before)
         J = twists[parent].copy() if parent in twists else np.zeros((6, n))
-        J[:, slices[i]] = columns(joint, before, after)
+        J[:, slices[i]] = S
         frames[i], twists[i] = after, J
         armature[slices[i]] = per_dof(joint, "armature")
         origins[slices[i]] = after.p
@@ -122,16 +123,3 @@ def _null_space(M: np.ndarray, noise: np.ndarray) -> np.ndarray:
     scale = np.where(moved, 1.0 / np.sqrt(np.where(moved, diagonal, 1.0)), 0.0)
     values, vectors = np.linalg.eigh(scale[:, None] * M * scale)
     return vectors[:, values < NULL]
-
-
-def _random_coordinates(joint: Joint, rng) -> np.ndarray:
-    """Angles over the full circle, shifts of decimetres, any rotation."""
-    nq = JOINT_SIZES[joint.type][0]
-    if joint.type in ("spherical", "free"):
-        q = rng.standard_normal(nq)
-        q[-4:] /= np.linalg.norm(q[-4:])
-        return q
-    q = rng.uniform(-np.pi, np.pi, nq)
-    shifts = {"prismatic": slice(0, 1), "cylindrical": slice(1, 2), "planar": slice(0, 2)}
-    q[shifts.get(joint.type, slice(0, 0))] /= 10.0
-    return q

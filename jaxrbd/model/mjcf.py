@@ -12,12 +12,12 @@ from __future__ import annotations
 import numpy as np
 
 from jaxrbd.errors import ModelError, short, warn
+from jaxrbd.joints.matrices import matrix_from_quaternion
 from jaxrbd.model.description import Body, Description, Frame, Joint, Keyframe, Pose
 from jaxrbd.model.mjcf_actuators import joint_actuators, read_actuators, read_loops
 from jaxrbd.model.mjcf_compile import compile_mjcf, import_mujoco
 from jaxrbd.model.mjcf_context import BALL, FREE, HINGE, SLIDE, Context, unique
 from jaxrbd.model.mjcf_shapes import read_shapes
-from jaxrbd.model.rotations import matrix_from_quaternion
 
 _TYPES = {HINGE: "revolute", SLIDE: "prismatic", BALL: "spherical", FREE: "free"}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from jaxrbd.errors import warn
+from jaxrbd.joints.matrices import matrix_from_quaternion
 from jaxrbd.model.description import Actuator, Loop, Pose
 from jaxrbd.model.mjcf_context import BALL, FREE, HINGE, SLIDE, Context, unique
-from jaxrbd.model.rotations import matrix_from_quaternion
 from jaxrbd.model.validate import listing
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from jaxrbd.joints.matrices import matrix_from_quaternion
 from jaxrbd.model.description import WORLD, Pose
 from jaxrbd.model.mjcf_compile import CompiledMjcf, written
-from jaxrbd.model.rotations import matrix_from_quaternion
 
 HINGE, SLIDE, BALL, FREE = "hinge", "slide", "ball", "free"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from jaxrbd.joints.matrices import matrix_from_quaternion
 from jaxrbd.model.description import Pose, Shape
 from jaxrbd.model.mjcf_context import Context
-from jaxrbd.model.rotations import matrix_from_quaternion
 
 _DEFAULT_RGBA = (0.5, 0.5, 0.5, 1.0)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxrbd.model.description import JOINT_SIZES, Body, Joint
+from jaxrbd.joints import TYPES
+from jaxrbd.model.description import Body, Joint
 from jaxrbd.model.mass_rank import CANCELLING, GYRATION_FLOOR
 from jaxrbd.model.rigid_tree import RigidTree
 
@@ -48,7 +49,7 @@ def _bad_inertia(body: Body) -> str:
 
 
 def _negative(joint: Joint) -> str:
-    if JOINT_SIZES[joint.type][1] == 0:
+    if TYPES[joint.type].nv == 0:
         return ""
     names = [
         key for key in ("damping", "friction", "armature") if np.any(np.asarray(getattr(joint, key)) < 0.0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxrbd.model.description import JOINT_SIZES, WORLD, Description, Joint, Pose
-from jaxrbd.model.rotations import matrix_from_quaternion
+from jaxrbd.joints import TYPES, Geometry
+from jaxrbd.model.description import WORLD, Description, Joint, Pose
 
 
 class RigidTree:
@@ -66,7 +66,7 @@ class RigidTree:
 
 def per_dof(joint: Joint, key: str) -> np.ndarray:
     """A joint's parameter as one number per degree of freedom."""
-    nv = JOINT_SIZES[joint.type][1]
+    nv = TYPES[joint.type].nv
     return np.broadcast_to(np.asarray(getattr(joint, key), float).reshape(-1), (nv,)).astype(float)
 
 
@@ -77,11 +77,11 @@ def unit(axis) -> np.ndarray:
 
 
 def second_axis(joint: Joint) -> np.ndarray:
-    """axis2 as given; for planar joints made normal to the axis; a perpendicular where absent."""
+    """axis2 as given, made normal to the axis where the type wants it; a perpendicular where absent."""
     a = unit(joint.axis)
     if joint.axis2 is not None:
         b = unit(joint.axis2)
-        if joint.type != "planar":
+        if TYPES[joint.type].axis2 != "normal":
             return b
     else:
         b = np.array([1.0, 0.0, 0.0])
@@ -91,51 +91,17 @@ def second_axis(joint: Joint) -> np.ndarray:
     return unit(b)
 
 
-def columns(joint: Joint, before: Pose, after: Pose) -> np.ndarray:
-    """What the joint's freedoms do, (6, nv), angular first, about the origin of the poses.
+def joint_motion(joint: Joint, q: np.ndarray, before: Pose | None = None) -> tuple[Pose, np.ndarray]:
+    """Where the moving side of a joint stands whose fixed side is at `before`; and its columns, (6, nv).
 
-    `before` is the joint frame without and `after` with the joint's own motion. Columns of spherical, free
-    and planar joints are those of the moved frame, which spans the same motions.
+    Columns are twists, angular first, about the origin and in the axes of the poses.
     """
-    first = before if joint.type == "universal" else after
-    a, b = first.R @ unit(joint.axis), after.R @ second_axis(joint)
-    turn = lambda s: np.concatenate([s, np.cross(after.p, s)])  # noqa: E731
-    slide = lambda s: np.concatenate([np.zeros(3), s])  # noqa: E731
-    t = joint.type
-    if t in ("revolute", "continuous"):
-        cols = [turn(a)]
-    elif t == "prismatic":
-        cols = [slide(a)]
-    elif t == "screw":
-        cols = [turn(a) + joint.pitch * slide(a)]
-    elif t == "cylindrical":
-        cols = [turn(a), slide(a)]
-    elif t == "universal":
-        cols = [turn(a), turn(b)]
-    elif t == "planar":
-        cols = [slide(b), slide(np.cross(a, b)), turn(a)]
-    else:
-        cols = [turn(e) for e in after.R.T] + ([slide(e) for e in after.R.T] if t == "free" else [])
-    return np.stack(cols, 1)
+    X = Pose() if before is None else before
+    geometry = Geometry(unit(joint.axis), second_axis(joint), joint.pitch)
+    R, p, S = TYPES[joint.type].motion(q, geometry, X.R, X.p)
+    return Pose(R, p), S
 
 
 def joint_pose(joint: Joint, q: np.ndarray) -> Pose:
     """Placement of a joint's moving side in its fixed side at coordinates q."""
-    t, a = joint.type, unit(joint.axis)
-    b = second_axis(joint)
-    if t == "free":
-        return Pose(matrix_from_quaternion(q[3:]), q[:3])
-    if t == "spherical":
-        return Pose(matrix_from_quaternion(q))
-    if t == "prismatic":
-        return Pose(p=q[0] * a)
-    if t == "planar":
-        return Pose(_turn(a, q[2]), q[0] * b + q[1] * np.cross(a, b))
-    if t == "universal":
-        return Pose(_turn(a, q[0]) @ _turn(b, q[1]))
-    shift = {"screw": joint.pitch * q[0], "cylindrical": q[-1]}.get(t, 0.0)
-    return Pose(_turn(a, q[0]), shift * a)
-
-
-def _turn(axis: np.ndarray, angle: float) -> np.ndarray:
-    return matrix_from_quaternion([np.cos(angle / 2), *(np.sin(angle / 2) * axis)])
+    return joint_motion(joint, q)[0]

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from jaxrbd.errors import ModelError
+from jaxrbd.joints.matrices import matrix_from_rpy
 from jaxrbd.model.description import Pose, Shape
-from jaxrbd.model.rotations import matrix_from_rpy
 
 
 def pose(xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0)) -> Pose:

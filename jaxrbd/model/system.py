@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.errors import ArgumentError
-from jaxrbd.model.description import JOINT_SIZES
+from jaxrbd.joints import TYPES
 from jaxrbd.model.dtypes import resolve_dtype
 from jaxrbd.model.leaves import DOF_LEAVES, check_mass, leaf_shapes, part_of_leaf, whole_leaf
 from jaxrbd.model.names import check_name, find
@@ -97,11 +97,11 @@ class Topology:
 
     @cached_property
     def q_starts(self) -> tuple[int, ...]:
-        return tuple(np.cumsum([0] + [JOINT_SIZES[t][0] for t in self.joint_types]).tolist())
+        return tuple(np.cumsum([0] + [TYPES[t].nq for t in self.joint_types]).tolist())
 
     @cached_property
     def v_starts(self) -> tuple[int, ...]:
-        return tuple(np.cumsum([0] + [JOINT_SIZES[t][1] for t in self.joint_types]).tolist())
+        return tuple(np.cumsum([0] + [TYPES[t].nv for t in self.joint_types]).tolist())
 
     @property
     def nq(self) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 
 from jaxrbd.errors import ModelError
+from jaxrbd.joints import TYPES
 from jaxrbd.model.checks import SHAPE_SIZES
-from jaxrbd.model.description import JOINT_SIZES
 from jaxrbd.model.system import Topology
 from jaxrbd.model.validate import LOOP_KINDS
 
@@ -28,7 +28,10 @@ def check_topology(values, where: str) -> Topology:
 
     nb, nf, nj = t.nb, len(t.frame_names), len(t.joint_names)
     need(nj == nb == len(t.joint_types) == len(t.parents) == len(t.body_frames), "bodies and joints differ")
-    need(set(t.joint_types) <= set(JOINT_SIZES) - {"fixed"}, "an unknown joint type")
+    unknown = sorted(set(t.joint_types) - set(TYPES) | set(t.joint_types) & {"fixed"})
+    if unknown:
+        remedy = "Register joint types of your own with rbd.joints.register before loading."
+        raise ModelError(f"{where}, topology", f"an unknown joint type {unknown[0]!r:.40}", remedy)
     need(all(-1 <= p < i for i, p in enumerate(t.parents)), "a parent does not come before its child")
     need(0 <= t.link_count <= nf == len(t.frame_bodies), "frames and their bodies differ")
     indices("frame_bodies", t.frame_bodies, nb, -1)
@@ -44,7 +47,7 @@ def check_topology(values, where: str) -> Topology:
     need(len({len(x) for x in shapes}) == 1, "the lists of shapes differ in length")
     need(set(t.shape_kinds) <= set(SHAPE_SIZES), "an unknown kind of shape")
     indices("shape_frames", t.shape_frames, t.link_count, -1)
-    single = {i for i, kind in enumerate(t.joint_types) if JOINT_SIZES[kind][1] == 1}
+    single = {i for i, kind in enumerate(t.joint_types) if TYPES[kind].nv == 1}
     need(all(a in single and b in single and a != b for a, b in t.mimics), "mimics points outside")
     need(len({a for a, _ in t.mimics}) == len(t.mimics), "a joint mimics two others")
     need(

@@ -23,7 +23,8 @@ from dataclasses import replace
 import numpy as np
 
 from jaxrbd.errors import ModelError, short, warn
-from jaxrbd.model.description import JOINT_SIZES, MAX_FREEDOMS, WORLD, Body, Description, Joint, Mimic
+from jaxrbd.joints import TYPES
+from jaxrbd.model.description import MAX_FREEDOMS, WORLD, Body, Description, Joint, Mimic
 from jaxrbd.model.mesh_paths import package_folders
 from jaxrbd.model.names import hint
 from jaxrbd.model.urdf_shapes import Meshes, read_materials, read_shapes
@@ -35,7 +36,8 @@ NO_LIMIT = 1e30  # what a file writes where Description has infinity; fits float
 _XACRO = "Expand it first, with `xacro file.xacro > file.urdf`, and load the result."
 _HARMLESS = ("property", "arg", "macro")  # directives that define something and bring nothing by themselves
 _EMPTY = ("include", "if", "unless")  # harmless if nothing is inside and the robot is whole without them
-_TYPES = {"floating": "free", "ball": "spherical"}
+_TYPES = {r.urdf: r.name for r in TYPES.values() if r.urdf not in ("", r.name)}
+_TYPES["ball"] = "spherical"
 _SINGLE = {"inertial", "origin", "mass", "inertia", "axis", "limit", "dynamics", "mimic", "parent", "child"}
 
 
@@ -56,7 +58,7 @@ def read_urdf(
     read = Reader(source)
     meshes = Meshes(folder, package_folders(package_dirs))
     links, joint_elements = root.findall("link"), root.findall("joint")
-    freedoms = sum(JOINT_SIZES.get(j.get("type"), (0, 0))[1] for j in joint_elements)
+    freedoms = sum(TYPES[t].nv for j in joint_elements if (t := j.get("type", "")) in TYPES)
     if freedoms > MAX_FREEDOMS:
         cause = f"{freedoms} degrees of freedom, more than {MAX_FREEDOMS}"
         raise ModelError(source, cause, "This is no robot; split the model into several.")
@@ -143,11 +145,11 @@ def _joint(read: Reader, joint: Element) -> Joint:
     name = read.name(joint)
     kind = read.attribute(joint, joint, "type")
     kind = _TYPES.get(kind, kind)
-    if kind not in JOINT_SIZES:
-        known = sorted((set(JOINT_SIZES) - {"free"}) | set(_TYPES))
+    if kind not in TYPES:
+        known = sorted((set(TYPES) - {"free"}) | set(_TYPES))
         raise ModelError(read.at(joint), f'unknown joint type "{short(kind)}"', hint(kind, known))
     fields = {}
-    if kind not in ("fixed", "free", "spherical"):
+    if TYPES[kind].axis:
         fields |= _axes(read, joint, kind)
     fields |= _limits(read, joint, kind)
     fields |= _dynamics(read, joint, kind)
@@ -197,10 +199,9 @@ def _limits(read: Reader, joint: Element, kind: str) -> dict:
     fields = {}
     for key, attribute in (("effort_limit", "effort"), ("velocity_limit", "velocity")):
         fields[key] = _infinite_if_huge(read.number(joint, element, attribute, np.inf))
-    bounded = kind in ("revolute", "prismatic", "screw", "cylindrical", "universal")
-    if bounded and (element.get("lower") is not None or element.get("upper") is not None):
+    if TYPES[kind].limited and (element.get("lower") is not None or element.get("upper") is not None):
         for key in ("lower", "upper"):
-            fields[key] = _infinite_if_huge(read.numbers(joint, element, key, JOINT_SIZES[kind][1], 0.0))
+            fields[key] = _infinite_if_huge(read.numbers(joint, element, key, TYPES[kind].nv, 0.0))
     return fields
 
 

@@ -8,8 +8,8 @@ import re
 import numpy as np
 
 from jaxrbd.errors import ModelError, short
+from jaxrbd.joints.matrices import matrix_from_rpy
 from jaxrbd.model.description import Pose
-from jaxrbd.model.rotations import matrix_from_rpy
 from jaxrbd.model.xml_safe import Element
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)

@@ -18,13 +18,13 @@ from dataclasses import replace
 import numpy as np
 
 from jaxrbd.errors import ModelError, warn
-from jaxrbd.model.description import JOINT_SIZES, WORLD, Body, Description, Joint, Pose, Shape
+from jaxrbd.joints import TYPES
+from jaxrbd.model.description import WORLD, Body, Description, Joint, Pose, Shape
 from jaxrbd.model.urdf import NO_LIMIT
 from jaxrbd.model.validate import check_structure, listing
 
 _PER_DOF = ("lower", "upper", "velocity_limit", "effort_limit")
 _DYNAMICS = ("damping", "friction", "armature", "stiffness", "spring_reference")
-_TYPES = {"free": "floating"}
 
 
 def write_urdf(description: Description) -> str:
@@ -134,7 +134,7 @@ class _Writer:
     # --- joints ---
 
     def joint(self, joint: Joint) -> None:
-        if joint.type in ("screw", "spherical"):
+        if not (record := TYPES[joint.type]).urdf and not record.urdf_parts:
             remedy = "Save the System instead, or replace the joint (spherical: by three revolute ones)."
             cause = f"URDF has no {joint.type} joint"
             raise ModelError(f'{self.d.source}, joint "{joint.name}"', cause, remedy)
@@ -147,40 +147,35 @@ class _Writer:
             name = _unused(f"{joint.name}_offset", self.joints)
             self.single(Joint(name, "fixed", frame, joint.child, joint.offset))
             return
-        if joint.type in ("universal", "cylindrical"):
+        if record.urdf_parts:
             self.split(joint)
         else:
             self.single(joint)
 
     def split(self, joint: Joint) -> None:
-        between = _unused(f"{joint.name}_between", self.links)
-        self.link(between)
-        names = [_unused(f"{joint.name}_{i}", self.joints) for i in (1, 2)]
-        universal = joint.type == "universal"
-        second = _perpendicular(joint.axis) if universal and joint.axis2 is None else joint.axis2
-        ends = (
-            {"type": "revolute", "child": between},
-            {
-                "type": "revolute" if universal else "prismatic",
-                "parent": between,
-                "placement": Pose(),
-                "axis": second if universal else joint.axis,
-            },
-        )
-        for i, (name, end) in enumerate(zip(names, ends, strict=True)):
+        parts = TYPES[joint.type].urdf_parts
+        links = [_unused(f"{joint.name}_between", self.links) for _ in parts[1:]]
+        for link in links:
+            self.link(link)
+        names = [_unused(f"{joint.name}_{i}", self.joints) for i in range(1, len(parts) + 1)]
+        axes = (joint.axis, _perpendicular(joint.axis) if joint.axis2 is None else joint.axis2)
+        ends = zip((joint.parent, *links), (*links, joint.child))
+        for i, ((kind, axis), name, (parent, child)) in enumerate(zip(parts, names, ends)):
             values = {key: float(_per_dof(joint, key)[i]) for key in _PER_DOF + _DYNAMICS}
-            self.single(replace(joint, name=name, axis2=None, **values, **end))
+            placement = Pose() if i else joint.placement
+            single = replace(joint, type=kind, name=name, parent=parent, child=child, placement=placement)
+            self.single(replace(single, axis=axes[axis], axis2=None, **values))
 
     def single(self, joint: Joint) -> None:
-        element = ET.SubElement(self.robot, "joint", name=joint.name, type=_TYPES.get(joint.type, joint.type))
+        element = ET.SubElement(self.robot, "joint", name=joint.name, type=TYPES[joint.type].urdf)
         _origin(element, joint.placement)
         ET.SubElement(element, "parent", link=joint.parent)
         ET.SubElement(element, "child", link=joint.child)
         if joint.type == "fixed":
             return
-        if joint.type != "free":
+        if TYPES[joint.type].axis:
             axis = ET.SubElement(element, "axis", xyz=_vector(joint.axis))
-            if joint.type == "planar" and joint.axis2 is not None:
+            if TYPES[joint.type].axis2 and joint.axis2 is not None:
                 axis.set("xyz2", _vector(joint.axis2))
         self.limits(element, joint)
         self.dynamics(element, joint)
@@ -190,7 +185,7 @@ class _Writer:
 
     def limits(self, element: ET.Element, joint: Joint) -> None:
         lower, upper, velocity, effort = (self.scalar(joint, key) for key in _PER_DOF)
-        bounded = joint.type in ("revolute", "prismatic")
+        bounded = TYPES[joint.type].limited
         if not bounded and (lower > -np.inf or upper < np.inf):
             self.dropped.append(f'position limits of joint "{joint.name}"')
         if bounded or min(velocity, effort) < np.inf:  # other readers want all four for bounded joints
@@ -233,7 +228,7 @@ def _unused(name: str, taken: set[str]) -> str:
 
 
 def _per_dof(joint: Joint, key: str) -> np.ndarray:
-    return np.broadcast_to(np.asarray(getattr(joint, key), dtype=float), (JOINT_SIZES[joint.type][1],))
+    return np.broadcast_to(np.asarray(getattr(joint, key), dtype=float), (TYPES[joint.type].nv,))
 
 
 def _perpendicular(axis) -> np.ndarray:

@@ -14,9 +14,9 @@ from itertools import zip_longest
 import numpy as np
 
 from jaxrbd.errors import ModelError, short, warn
+from jaxrbd.joints import TYPES
 from jaxrbd.model import checks
 from jaxrbd.model.description import (
-    JOINT_SIZES,
     MAX_FREEDOMS,
     MAX_LINKS,
     WORLD,
@@ -72,7 +72,7 @@ def check_size(description: Description) -> None:
     """Raise ModelError for a model without bodies or with absurdly many, before any work is done on it."""
     if not description.bodies:
         raise ModelError(description.source, "the model has no bodies", "Add at least one body.")
-    freedoms = sum(JOINT_SIZES.get(joint.type, (0, 0))[1] for joint in description.joints)
+    freedoms = sum(TYPES[joint.type].nv for joint in description.joints if joint.type in TYPES)
     links = max(len(description.bodies), len(description.joints))
     for count, most, what in ((links, MAX_LINKS, "links"), (freedoms, MAX_FREEDOMS, "degrees of freedom")):
         if count > most:
@@ -142,8 +142,8 @@ class _Checker:
             checks.check_shape(place, shape)
 
     def joint(self, place: str, joint: Joint) -> None:
-        if joint.type not in JOINT_SIZES:
-            raise ModelError(place, f'unknown joint type "{joint.type}"', hint(joint.type, JOINT_SIZES))
+        if joint.type not in TYPES:
+            raise ModelError(place, f'unknown joint type "{joint.type}"', hint(joint.type, TYPES))
         self.body_exists(place, "parent link", joint.parent)
         self.body_exists(place, "child link", joint.child, world=False)
         checks.check_pose(place, "placement", joint.placement)
@@ -200,7 +200,7 @@ class _Checker:
             if target.name == joint.name:
                 raise ModelError(place, "mimics itself", "Name another joint in <mimic>.")
             for who in (joint, target):
-                if JOINT_SIZES[who.type][1] != 1:
+                if TYPES[who.type].nv != 1:
                     cause = (
                         f'mimic between joints needs one degree of freedom each, "{who.name}" is {who.type}'
                     )
@@ -243,7 +243,7 @@ class _Checker:
         return self.joints[name]
 
     def actuator(self, place: str, actuator: Actuator) -> None:
-        nv = JOINT_SIZES[self.joint_exists(place, actuator.joint).type][1]
+        nv = TYPES[self.joint_exists(place, actuator.joint).type].nv
         if not 0 <= actuator.dof < nv:
             cause = f'degree of freedom {actuator.dof} of joint "{actuator.joint}", which has {nv}'
             raise ModelError(place, cause, "Count from 0 within the joint; fixed joints have none.")
@@ -258,7 +258,7 @@ class _Checker:
             checks.check_order(place, what, low, high)
 
     def keyframe(self, place: str, key: Keyframe) -> None:
-        nq, nv = np.sum([JOINT_SIZES[joint.type] for joint in self.d.joints], axis=0)
+        nq, nv = np.sum([TYPES[joint.type].sizes for joint in self.d.joints], axis=0)
         checks.check_array(place, "q", key.q, (nq,))
         if key.v is not None:
             checks.check_array(place, "v", key.v, (nv,))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from jaxrbd.errors import ModelError
+from jaxrbd.joints import TYPES
 
 
 def vector(where: str, what: str, value, size: int = 3) -> np.ndarray:
@@ -53,10 +54,10 @@ def axes(where: str, type: str, axis, axis2) -> tuple[np.ndarray, np.ndarray | N
     axis = _unit(where, "axis", axis)
     if axis2 is None:
         return axis, None
-    if type not in ("universal", "planar"):
+    if not TYPES[type].axis2:
         raise ModelError(where, f"a {type} joint has no axis2", "Leave it out.")
     axis2 = _unit(where, "axis2", axis2)
-    if type == "planar" and abs(axis @ axis2) > 1e-6:
+    if TYPES[type].axis2 == "normal" and abs(axis @ axis2) > 1e-6:
         raise ModelError(
             where, "axis2 is not perpendicular to axis", "Give the x direction within the plane."
         )

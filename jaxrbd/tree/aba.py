@@ -73,7 +73,15 @@ def mass_matrix_inverse(sys: System, q):
     return _mass_matrix_inverse(sys, q)
 
 
-@kernel(lambda sys, *_: (sys.nv,), single=forward_dynamics_dense, small=2)
+def _single(sys: System, q, v, tau, f_ext):
+    """One state by dense masks, unless columns depend on q."""
+    if not nodes_of(sys.topology).paths:
+        return forward_dynamics_dense(sys, q, v, tau, f_ext)
+    last = jax.tree.map(lambda x: x[..., None], (sys, q, v, tau, f_ext))
+    return articulated_motion(*last)[0][..., 0]
+
+
+@kernel(lambda sys, *_: (sys.nv,), single=_single, small=2)
 def _forward_dynamics(sys: System, q, v, tau, f_ext):
     return articulated_motion(sys, q, v, tau, f_ext)[0]
 

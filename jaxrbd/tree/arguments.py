@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.errors import ArgumentError
+from jaxrbd.joints import TYPES
 from jaxrbd.model.names import hint
 from jaxrbd.model.system import System, check_system, find
 
@@ -104,7 +105,7 @@ def check(sys: System, q, v=None, tol: float | None = None, *, limits: bool = Tr
     v = None if v is None else _values(sys, "v", v, sys.nv, sys.topology.v_starts)
     tol = tol or (1e-4 if sys.dtype == jnp.float32 else 1e-8)
     for joint, kind in zip(sys.joint_names, sys.joint_types):
-        if kind in ("spherical", "free"):
+        if TYPES[kind].on_manifold:
             norm = np.linalg.norm(q[..., sys.q_index(joint)][..., -4:], axis=-1)
             worst = float(norm.flat[np.argmax(np.abs(norm - 1))])
             if abs(worst - 1) > tol:
@@ -137,7 +138,7 @@ def _check_limits(sys: System, q: np.ndarray, v: np.ndarray | None, tol: float) 
     low, high, fastest = (np.asarray(x, float) for x in (sys.lower, sys.upper, sys.velocity_limit))
     for joint, kind, qs, vs, end in zip(t.joint_names, t.joint_types, t.q_starts, t.v_starts, t.v_starts[1:]):
         dofs = slice(vs, end)
-        if kind not in ("spherical", "free"):
+        if not TYPES[kind].on_manifold:
             x = q[..., qs : qs + end - vs]
             _within("q", joint, qs, x, low[dofs], high[dofs], tol, "Limits are sys.lower and sys.upper.")
         if v is not None:

@@ -8,6 +8,7 @@ root's origin, where everything adds up. O(nb depth).
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -56,6 +57,11 @@ def _coriolis(sys: System, q, v):
     S, origin = columns_by_dof(sys, column(joints, R), gather(p_all, slice(0, N)), roots)
     S = S.at(Vec3(*(-x for x in origin)))
     S_dot = _column_velocities(sys, V_all).cross(S)
+    if joints.bent is not None:  # columns that change within their nodes as well
+        back = Vec3(*(-x for x in gather(p_all, slice(0, N))))
+        bend = (joints.bent.slope.rotate(R) * gather(v, nodes.v)).at(back)
+        still = [jnp.zeros_like(roots.R.a.x)] * 6
+        S_dot = S_dot + jax.tree.map(lambda x: kin.gather_dofs(sys, x, still), bend)
     dof_row = np.array([s if s < N else N + 1 + (s - N) // 6 for s in nodes.slot_of_dof], int)
     S6, Sd6 = (stack([*m.ang, *m.lin], 1, m.ang.x + 0 * m.lin.x) for m in (S, S_dot))
     apply = lambda M, x: jnp.sum(M * x[:, None], 2)  # noqa: E731

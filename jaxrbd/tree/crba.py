@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxrbd.engine.gather import gather
 from jaxrbd.engine.scan import inward, outward
+from jaxrbd.joints import TYPES
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments
@@ -66,7 +67,7 @@ def relations(topology: Topology):
     above = np.zeros((t.nv, t.nv), bool)
     above[j, i] = True
     for b in range(t.nb):
-        if t.joint_types[b] in ("spherical", "free"):  # columns that move together
+        if TYPES[t.joint_types[b]].on_manifold:  # columns that move together
             above[t.v_starts[b] : t.v_starts[b + 1], t.v_starts[b] : t.v_starts[b + 1]] = True
     return above, above.T & ~above
 

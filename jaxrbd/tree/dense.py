@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.errors import ArgumentError
+from jaxrbd.joints import TYPES
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.crba import ancestor_pairs
@@ -38,7 +40,7 @@ def _masks(t: Topology):
     above = dof_dof.copy()
     body_dof = np.array([dof_dof[t.v_starts[b + 1] - 1] for b in range(t.nb)]).reshape(t.nb, t.nv)
     for b, kind in enumerate(t.joint_types):
-        if kind in ("spherical", "free"):  # columns move with the body
+        if TYPES[kind].on_manifold:  # columns move with the body
             dof_dof[t.v_starts[b] : t.v_starts[b + 1]] = body_dof[b]
     slot = nodes.slot_of_dof
     dof_row = np.where(slot < N, slot, N + 1 + (slot - N) // 6).astype(int)
@@ -49,6 +51,8 @@ def _masks(t: Topology):
 def forward_dynamics_dense(sys: System, q, v, tau, f_ext):
     """a = M^-1 (tau - b), unbatched; arguments as in `forward_dynamics`."""
     t, nodes = sys.topology, nodes_of(sys.topology)
+    if nodes.paths:
+        raise ArgumentError("forward_dynamics_dense: columns that depend on q. Use forward_dynamics.")
     jumps, who, above, dof_row = _masks(t)
     who, nv = jnp.asarray(who, q.dtype), t.nv
     X, axis, turn, slide = _poses(sys, q, jumps)

@@ -15,7 +15,8 @@ give for every i on the path from j to the root (Singh, Russo and Wensing, 2022;
     dtau_i/dv_j = S_i·(2B_j S_j + I_j (Sp_j + Sd_j))
 
 For a rigid body with momentum (n, p) = I V, 2B = [[T, 0], [-2 p x, 0]] has twelve numbers.
-External wrenches keep their world axes while their bodies move; they enter with terms of their own.
+External wrenches keep their world axes while their bodies move; they enter with terms of their own. Where
+columns depend on q (`jaxrbd.joints.Column.path`) the Jacobians are those of autodiff.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ from jaxrbd.engine.gather import gather
 from jaxrbd.engine.scan import accumulate, outward
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import Factor, articulated_motion
+from jaxrbd.tree.aba import Factor, articulated_motion, forward_dynamics
 from jaxrbd.tree.arguments import arguments, external, require_mass
 from jaxrbd.tree.crba import columns_by_dof, relations
 from jaxrbd.tree.joints import column, joint_transforms
 from jaxrbd.tree.kernels import kernel
+from jaxrbd.tree.manifold import integrate
 from jaxrbd.tree.node import Node
 from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.rnea import inverse_dynamics
 from jaxrbd.tree.spatial import ZERO3, Force, Inertia, Mat3, Motion, Vec3, outer, skew
 
 
@@ -60,6 +63,8 @@ class ForwardDynamicsDerivatives(NamedTuple):
 def inverse_dynamics_derivatives(sys: System, q, v, a, f_ext=None) -> InverseDynamicsDerivatives:
     """∂tau/∂(q, v, a), each (nv, nv), q in the tangent space; analytic, O(nb depth)."""
     q, v, a = arguments(sys, q=q, v=v, a=a)
+    if nodes_of(sys.topology).paths:
+        return InverseDynamicsDerivatives(*_by_autodiff(inverse_dynamics, sys, q, v, a, f_ext))
     return InverseDynamicsDerivatives(*_inverse_derivatives(sys, q, v, a, external(sys, f_ext, q.dtype)))
 
 
@@ -70,7 +75,15 @@ def forward_dynamics_derivatives(sys: System, q, v, tau, f_ext=None) -> ForwardD
     """
     q, v, tau = arguments(sys, q=q, v=v, tau=tau)
     require_mass(sys, "forward_dynamics_derivatives")
+    if nodes_of(sys.topology).paths:
+        return ForwardDynamicsDerivatives(*_by_autodiff(forward_dynamics, sys, q, v, tau, f_ext))
     return ForwardDynamicsDerivatives(*_forward_derivatives(sys, q, v, tau, external(sys, f_ext, q.dtype)))
+
+
+def _by_autodiff(f, sys: System, q, v, x, f_ext):
+    """The Jacobians of f column by column: the formulas above hold for columns that do not depend on q."""
+    moved = lambda dq, v, x: f(sys, integrate(sys, q, dq), v, x, f_ext)  # noqa: E731
+    return jax.jacfwd(moved, (0, 1, 2))(jnp.zeros_like(v), v, x)
 
 
 @kernel(lambda sys, *_: [(sys.nv, sys.nv)] * 3)

@@ -6,6 +6,7 @@ Two forms: `joint_transforms` in the frames of the bodies, for what is asked in 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -13,10 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.engine.gather import gather, put
+from jaxrbd.joints import PITCH, Geometry
+from jaxrbd.joints.record import path_motion
 from jaxrbd.model.system import System
 from jaxrbd.tree.node import Node
 from jaxrbd.tree.nodes import Nodes, nodes_of
-from jaxrbd.tree.spatial import ZERO3, Mat3, Motion, Vec3, rotation_from_quaternion, skew, vec3
+from jaxrbd.tree.spatial import EYE3, ZERO3, Mat3, Motion, Vec3, rotation_from_quaternion, skew, vec3
 
 
 class Joints(NamedTuple):
@@ -27,11 +30,21 @@ class Joints(NamedTuple):
     axis: Vec3
     slide: object  # how far the column translates per unit: 0 (symbolic), or an array
     turn: object  # 1 (symbolic) if every node turns, else an array of 0 and 1
-    bias: object  # Motion in node axes that spherical and inner free runs add to S-dot v; or None
+    bias: object  # Motion in node axes that runs on manifolds and bent columns add to S-dot v; or None
+    bent: Bent | None = None  # if some column depends on q: all columns, in node axes
+
+
+class Bent(NamedTuple):
+    """Columns of all nodes where some depend on q: S, and its slope dS/dq (zero for the others)."""
+
+    S: Motion
+    slope: Motion
 
 
 def column(joints: Joints, R: Mat3) -> Motion:
     """The column S of nodes in world axes about their own origin."""
+    if joints.bent is not None:
+        return joints.bent.S.rotate(R)
     s = R @ joints.axis
     ang = s if isinstance(joints.turn, int) else s * joints.turn
     return Motion(ang, ZERO3 if isinstance(joints.slide, int) else s * joints.slide)
@@ -61,7 +74,12 @@ def joint_transforms(sys: System, q, v=None) -> Joints:
     if len(nodes.quaternion_first):
         R, pp = _quaternion_joints(nodes, q, Rp, R, pp)
     bias = _run_bias(nodes, v) if v is not None and len(nodes.quaternion_first) else None
-    return Joints(R, pp, axis, slide, turn, bias)
+    bent = None
+    if nodes.paths:
+        S = Motion(axis * turn, axis * slide)
+        R, pp, bent = _bent_joints(sys, nodes, q, Rp, R, pp, S)
+        bias = _with_bends(nodes, v, bias, bent)
+    return Joints(R, pp, axis, slide, turn, bias, bent)
 
 
 class Links(NamedTuple):
@@ -108,7 +126,11 @@ def link_transforms(sys: System, q, v=None) -> Links:
     bias = None
     if v is not None and len(nodes.quaternion_first):
         bias = _run_bias(nodes, v).rotate(A.T)
-    return Links(Node(R, p, Motion(Vec3(0, 0, turn), Vec3(0, 0, slide))), bias, A)
+    S = Motion(Vec3(0, 0, turn), Vec3(0, 0, slide))
+    if nodes.paths:
+        R, p, bent = _bent_joints(sys, nodes, q, to_parent, R, p, S, A)
+        S, bias = bent.S, _with_bends(nodes, v, bias, bent)
+    return Links(Node(R, p, S), bias, A)
 
 
 def _frame_about(z: Vec3) -> Mat3:
@@ -126,14 +148,17 @@ def _slides(sys: System, nodes: Nodes, dtype):
     if not nodes.slides.any():
         return 0
     slide = _column(nodes.slides == 1, dtype)
-    if (nodes.slides == 2).any():
-        slide = slide + _column(nodes.slides == 2, dtype) * gather(sys.pitch, nodes.body)
+    if (nodes.slides == PITCH).any():
+        slide = slide + _column(nodes.slides == PITCH, dtype) * gather(sys.pitch, nodes.body)
     return slide
 
 
+def _unit(a: Vec3) -> Vec3:
+    return a * (1 / jnp.sqrt(a.dot(a)))
+
+
 def _axes(sys: System, nodes: Nodes) -> Vec3:
-    unit = lambda a: a * (1 / jnp.sqrt(a.dot(a)))  # noqa: E731
-    a = unit(vec3(sys.axis))
+    a = _unit(vec3(sys.axis))
     kinds = set(nodes.axis[nodes.live].tolist())
     if kinds <= {0}:
         return gather(a, nodes.body)
@@ -144,7 +169,7 @@ def _axes(sys: System, nodes: Nodes) -> Vec3:
     # planar joints slide along axis2 made orthogonal to the axis; universal ones turn about axis2 itself
     width = normal.x.shape[1:]  # of a batch in which one of the axes, or both, are each state's own
     join = lambda *parts: jnp.concatenate([jnp.broadcast_to(p, p.shape[:1] + width) for p in parts])  # noqa: E731
-    components = [join(a[k], unit(b)[k], unit(normal)[k], _column(eye[k], a[k].dtype)) for k in range(3)]
+    components = [join(a[k], _unit(b)[k], _unit(normal)[k], _column(eye[k], a[k].dtype)) for k in range(3)]
     index = np.where(nodes.axis < 3, nodes.axis * nb + nodes.body, 3 * nb + nodes.axis - 3)
     return gather(Vec3(*components), index)
 
@@ -179,6 +204,39 @@ def _quaternion_joints(nodes: Nodes, q, Rp: Mat3, R: Mat3, pp: Vec3, A: Mat3 | N
         moved = gather(Rp, f) @ Vec3(*(gather(q, nodes.q[f] + k) for k in range(3)))
         pp = jax.tree.map(lambda x, y: put(full(x), f, gather(x, f) + y), pp, moved)
     return R, pp
+
+
+def _bent_joints(sys: System, nodes: Nodes, q, Rp: Mat3, R: Mat3, pp: Vec3, S: Motion, A: Mat3 | None = None):
+    """Put poses and columns of the nodes that follow paths among those of the others; `Rp`, `A` as above.
+
+    A path is written for one number q: two vmaps bring it to the slots that follow it and to the batch.
+    """
+    wide = lambda x, n: jnp.broadcast_to(jnp.asarray(x, q.dtype), (n,) + q.shape[1:])  # noqa: E731
+    R, pp, S = jax.tree.map(lambda x: wide(x, nodes.size), (R, pp, S))
+    slope = jax.tree.map(jnp.zeros_like, S)
+    axes = _unit(vec3(sys.axis)), _unit(vec3(sys.axis2))
+    vector = lambda x, at=0: Vec3(*(x[..., at + k] for k in range(3)))  # noqa: E731
+    for path, s in nodes.paths:
+        a, b = (jnp.stack([wide(x, len(s)) for x in gather(axis, nodes.body[s])], -1) for axis in axes)
+        geometry = Geometry(a, b, wide(gather(sys.pitch, nodes.body[s]), len(s)))
+        follow = jax.vmap(jax.vmap(partial(path_motion, path)))
+        R_own, p_own, *columns = follow(gather(q, nodes.q[s]), geometry)
+        up, down = gather(Rp, s), EYE3 if A is None else gather(A, s)
+        R_own = up @ Mat3(*(vector(R_own[..., k, :]) for k in range(3))) @ down
+        p_own = gather(pp, s) + up @ vector(p_own)
+        S_own, bend = (Motion(vector(x), vector(x, 3)).rotate(down.T) for x in columns)
+        place = lambda x, y, s=s: put(x, s, y)  # noqa: E731
+        R, pp, S, slope = jax.tree.map(place, (R, pp, S, slope), (R_own, p_own, S_own, bend))
+    return R, pp, Bent(S, slope)
+
+
+def _with_bends(nodes: Nodes, v, bias: Motion | None, bent: Bent) -> Motion | None:
+    """The bias with S'(q) q̇², by which bent columns change within their nodes."""
+    if v is None:
+        return bias
+    rate = gather(v, nodes.v)
+    bend = bent.slope * (rate * rate)
+    return bend if bias is None else bias + bend
 
 
 def _run_bias(nodes: Nodes, v) -> Motion:

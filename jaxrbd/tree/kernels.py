@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from jaxrbd.engine import kernel as engine
+from jaxrbd.joints import PITCH
 from jaxrbd.model.leaves import MECHANISM, leaf_shapes
 from jaxrbd.model.system import System
 from jaxrbd.tree.nodes import nodes_of
@@ -34,7 +35,9 @@ def mechanism(model):
 
 
 def unused_axes(sys: System) -> set[str]:
-    """Second axes and pitches, if no joint has one (`joints.py` asks the same)."""
+    """Second axes and pitches, if no joint has one (`joints.py` asks the same); paths may read both."""
     nodes = nodes_of(sys.topology)
+    if nodes.paths:
+        return set()
     unused = set() if (nodes.axis[nodes.live] > 0).any() else {"axis2"}
-    return unused if (nodes.slides == 2).any() else unused | {"pitch"}
+    return unused if (nodes.slides == PITCH).any() else unused | {"pitch"}

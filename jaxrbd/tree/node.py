@@ -1,9 +1,10 @@
 """What a recursion does with a node: written here once and used by the body of every loop.
 
 A node is one step's worth of motion: it turns and slides against its parent by one column S. Its frame has
-the joint's axis along z, so that S picks entries without rounding; R and r are the pose of that frame in the
-parent's. A loop body says what a motion, a force or an inertia means to its algorithm; how it gets from node
-to node, and how the node's own motion is taken out of it, stands here.
+the joint's axis along z, so that S picks entries without rounding (unless columns depend on q: then S has six
+numbers); R and r are the pose of that frame in the parent's. A loop body says what a motion, a force or an
+inertia means to its algorithm; how it gets from node to node, and how the node's own motion is taken out of
+it, stands here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from jaxrbd.tree.spatial import ArticulatedInertia, Force, Mat3, Motion, Vec3
 
@@ -85,6 +87,9 @@ class Node(NamedTuple):
         Dinv = 1 / (self.S.dot(U) + self.armature)
         UD = U * Dinv
         rest = (1 - self.armature * Dinv) - self.S.dot(UD)
+        if not isinstance(self.S.ang.x, int):  # a column of any length
+            square = self.S.ang.dot(self.S.ang) + self.S.lin.dot(self.S.lin)
+            rest = rest / jnp.maximum(square, jnp.finfo(square.dtype).tiny)
         UD = UD + Force(self.S.ang, self.S.lin) * rest
         return IA.minus_outer(U, UD), Pivot(UD, Dinv)
 

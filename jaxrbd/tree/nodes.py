@@ -2,8 +2,9 @@
 
 A joint with k degrees of freedom is a run of k nodes: node after node, each with one column S, only
 the last one carrying the body's inertia. Eliminating columns one by one equals inverting the k x k
-block, so no algorithm needs to know joint types. Free joints that hang on the world are not nodes:
-they are roots, handled by one 6x6 solve per tree; root 0 is the world itself.
+block, so no algorithm needs to know joint types; the columns of each stand in `jaxrbd.joints`. Free joints
+that hang on the world are not nodes: they are roots, handled by one 6x6 solve per tree; root 0 is the world
+itself.
 """
 
 from __future__ import annotations
@@ -14,21 +15,11 @@ from functools import lru_cache
 import numpy as np
 
 from jaxrbd.engine.schedule import Schedule, schedule
+from jaxrbd.joints import TYPES
+from jaxrbd.joints.record import Path
 from jaxrbd.model.system import Topology
 
-# columns of each joint type: (turns, slides, which axis, moves with a coordinate)
-# axes: 0 axis, 1 axis2, 2 axis x axis2, 3-5 the child's x, y, z
-_RUNS = {
-    "revolute": [(1, 0, 0, True)],
-    "continuous": [(1, 0, 0, True)],
-    "prismatic": [(0, 1, 0, True)],
-    "screw": [(1, 2, 0, True)],  # slides by the pitch
-    "cylindrical": [(1, 0, 0, True), (0, 1, 0, True)],
-    "universal": [(1, 0, 0, True), (1, 0, 1, True)],
-    "planar": [(0, 1, 1, True), (0, 1, 2, True), (1, 0, 0, True)],
-    "spherical": [(1, 0, 3 + k, False) for k in range(3)],
-    "free": [(1, 0, 3 + k, False) for k in range(3)] + [(0, 1, 3 + k, False) for k in range(3)],
-}
+BENDS = 3  # of `Nodes.slides`: the column depends on q
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +32,8 @@ class Nodes(Schedule):
     first: np.ndarray  # (N,) bool: first of its run, so it applies the joint's placement
     last: np.ndarray  # (N,) bool: last of its run, so it carries the body
     turns: np.ndarray  # (N,) 1 or 0
-    slides: np.ndarray  # (N,) 0, 1, or 2 for the screw's pitch
-    axis: np.ndarray  # (N,) see _RUNS
+    slides: np.ndarray  # (N,) 0, 1, PITCH, or BENDS where the node follows a path (it turns 0 then)
+    axis: np.ndarray  # (N,) see `jaxrbd.joints.Column`
     moves: np.ndarray  # (N,) bool: a scalar coordinate moves it
     q: np.ndarray  # (N,) index into q (of the joint's first coordinate if it does not move)
     v: np.ndarray  # (N,) index into v
@@ -50,26 +41,30 @@ class Nodes(Schedule):
     body_slot: np.ndarray  # (nb,) slot of the body's last node, or N + root
     quaternion_first: np.ndarray  # slots that start a spherical or inner free run
     free_first: np.ndarray  # slots that start an inner free run
+    paths: tuple[tuple[Path, np.ndarray], ...]  # where columns depend on q: path, slots
 
 
 @lru_cache(maxsize=512)
 def nodes_of(topology: Topology, width: int | None = None) -> Nodes:
     """Lay out a topology; `width` overrides the topology's own row width."""
     t = topology
-    root_bodies = [b for b in range(t.nb) if t.joint_types[b] == "free" and t.parents[b] < 0]
+    root_bodies = [b for b in range(t.nb) if TYPES[t.joint_types[b]].free and t.parents[b] < 0]
     end = {b: -1 - k for k, b in enumerate(root_bodies, 1)}  # last node of each body, roots negative
+    bent: dict[Path, list[int]] = {}
     runs = []  # (body, first, last, turns, slides, axis, moves, q, v, parent node or -1 - root)
     for b in range(t.nb):
         if b in end:
             continue
         parent = end[t.parents[b]] if t.parents[b] >= 0 else -1
-        run = _RUNS[t.joint_types[b]]
-        for k, (turns, slides, axis, moves) in enumerate(run):
-            q = t.q_starts[b] + (k if moves else 0)
-            runs.append(
-                (b, k == 0, k == len(run) - 1, turns, slides, axis, moves, q, t.v_starts[b] + k, parent)
-            )
+        record = TYPES[t.joint_types[b]]
+        moves = not record.on_manifold
+        for k, c in enumerate(record.columns):
+            q, v = t.q_starts[b] + (k if moves else 0), t.v_starts[b] + k
+            turns, slides = (0, BENDS) if c.path else (c.turns, c.slides)
+            runs.append((b, k == 0, k == record.nv - 1, turns, slides, c.axis, moves, q, v, parent))
             parent = len(runs) - 1
+            if c.path:
+                bent.setdefault(c.path, []).append(parent)
         end[b] = parent
     parents = np.array([r[-1] for r in runs], int)
     tables, node = schedule(parents, len(root_bodies) + 1, width or t.row_width)
@@ -92,7 +87,7 @@ def nodes_of(topology: Topology, width: int | None = None) -> Nodes:
         slot_of_dof[t.v_starts[b] : t.v_starts[b] + 6] = N + 6 * k + np.arange(6)
     first, moves, body = take(1, False, bool), take(6, False, bool), take(0, 0)
     quaternion_first = np.flatnonzero(live & first & ~moves)
-    free_first = np.array([s for s in quaternion_first if t.joint_types[body[s]] == "free"], int)
+    free_first = np.array([s for s in quaternion_first if TYPES[t.joint_types[body[s]]].free], int)
     return Nodes(
         **tables,
         root_bodies=np.array(root_bodies, int),
@@ -110,4 +105,5 @@ def nodes_of(topology: Topology, width: int | None = None) -> Nodes:
         body_slot=body_slot,
         quaternion_first=quaternion_first,
         free_first=free_first,
+        paths=tuple((path, slot[np.array(found)]) for path, found in bent.items()),
     )

@@ -12,7 +12,8 @@ joint by dq changes what its link receives from the parent, X m, by (X m) x S dq
 
 The tangent follows the same three quantities forwards. Both hold for derivatives with respect to q, v, a and
 external forces; derivatives with respect to the model, and joints inside the tree that are moved by
-quaternions, take the general way: the code of inverse dynamics, whose sweeps know their derivatives.
+quaternions or have columns that depend on q, take the general way: the code of inverse dynamics, whose
+sweeps know their derivatives.
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ def adjoint(args, lam):
 
 
 def has_rules(sys: System) -> bool:
-    """Whether no joint inside the tree is moved by a quaternion."""
-    return not len(nodes_of(sys.topology).quaternion_first)
+    """Whether no joint inside the tree is moved by a quaternion, and no column depends on q."""
+    nodes = nodes_of(sys.topology)
+    return not len(nodes.quaternion_first) and not nodes.paths
 
 
 def _tangent(sys: System, states, moved):

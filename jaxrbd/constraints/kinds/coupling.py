@@ -13,6 +13,7 @@ from jaxrbd.constraints.rows import Scene
 from jaxrbd.engine.gather import gather
 from jaxrbd.errors import ArgumentError
 from jaxrbd.forces import joint_coordinates
+from jaxrbd.joints import TYPES
 from jaxrbd.model.system import System, find
 
 
@@ -95,7 +96,7 @@ def coupling(
 
 def scalar_dof(sys: System, joint: str) -> int:
     i = find(sys.joint_names, joint, "joint")
-    if sys.joint_types[i] not in ("revolute", "continuous", "prismatic", "screw"):
+    if TYPES[sys.joint_types[i]].sizes != (1, 1):
         raise ArgumentError(
             f"coupling: joint {joint!r} is {sys.joint_types[i]}, expected one with a scalar coordinate."
         )

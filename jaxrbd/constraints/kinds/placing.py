@@ -10,7 +10,8 @@ import numpy as np
 
 from jaxrbd.constraints.data import Constraints, Entry
 from jaxrbd.errors import ArgumentError
-from jaxrbd.model.rotations import quaternion_from_matrix
+from jaxrbd.joints.matrices import quaternion_from_matrix
+from jaxrbd.joints.rotations import quaternion_of
 from jaxrbd.model.system import System
 from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.frames import frame_pose
@@ -121,19 +122,7 @@ def matrix(quaternion):
 
 
 def _quaternion(R):
-    """Quaternion (w, x, y, z) of a rotation: of four equivalent formulas the best-conditioned one."""
+    """Quaternion (w, x, y, z) of a rotation, whether its numbers are known or traced."""
     if not isinstance(R, jax.core.Tracer):
         return jnp.asarray(quaternion_from_matrix(np.asarray(R, float)), R.dtype)
-    t = jnp.trace(R)
-    K = jnp.array(
-        [
-            [t, R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]],
-            [R[2, 1] - R[1, 2], 2 * R[0, 0] - t, R[0, 1] + R[1, 0], R[0, 2] + R[2, 0]],
-            [R[0, 2] - R[2, 0], R[0, 1] + R[1, 0], 2 * R[1, 1] - t, R[1, 2] + R[2, 1]],
-            [R[1, 0] - R[0, 1], R[0, 2] + R[2, 0], R[1, 2] + R[2, 1], 2 * R[2, 2] - t],
-        ]
-    )
-    # K + 1 is four times the projector on the quaternion: its longest column is the quaternion
-    P = K + jnp.eye(4, dtype=R.dtype)
-    column = P[:, jnp.argmax(jnp.diagonal(P))]
-    return column / jnp.linalg.norm(column)
+    return quaternion_of(R)

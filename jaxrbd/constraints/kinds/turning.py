@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.tree.spatial import ZERO3, Mat3, Vec3
+from jaxrbd.joints.rotations import rotation_log
+from jaxrbd.tree.spatial import ZERO3, Mat3, Vec3, vec3
 
 
 def turning_error(R: Mat3, masks: Sequence[tuple[int, ...]]) -> Vec3:
@@ -19,7 +20,7 @@ def turning_error(R: Mat3, masks: Sequence[tuple[int, ...]]) -> Vec3:
     held = [[j for j in mask if j < 3] for mask in masks]
     phi = ZERO3
     if any(len(h) == 3 for h in held):
-        phi = choose(np.array([len(h) == 3 for h in held]), _rotation_vector(R), phi)
+        phi = choose(np.array([len(h) == 3 for h in held]), vec3(rotation_log(R, axis=0), 0), phi)
     columns = Vec3(R.a.x, R.b.x, R.c.x), Vec3(R.a.y, R.b.y, R.c.y), Vec3(R.a.z, R.b.z, R.c.z)
     for axis, column in enumerate(columns):
         tilted = np.array([len(h) == 2 and axis not in h for h in held])
@@ -39,30 +40,6 @@ def _tilt(axis: int, column: Vec3) -> Vec3:
     opposite = small & (cosine < 0)
     tilt = sine * jnp.where(small, series, jnp.arctan2(s, cosine) / s)
     return Vec3(*(jnp.where(opposite, np.pi * x, y) for x, y in zip(after, tilt)))
-
-
-def _rotation_vector(R: Mat3) -> Vec3:
-    """Axis times angle, smooth at the identity, exact up to half a turn: by the quaternion.
-
-    Four times the outer product of the quaternion with itself has four columns; the longest is taken.
-    """
-    x, y, z = R.c.y - R.b.z, R.a.z - R.c.x, R.b.x - R.a.y
-    xy, xz, yz = R.a.y + R.b.x, R.a.z + R.c.x, R.b.z + R.c.y
-    trace = R.a.x + R.b.y + R.c.z
-    diagonal = [1 + trace, *(1 + 2 * k - trace for k in (R.a.x, R.b.y, R.c.z))]
-    ww, xx, yy, zz = diagonal
-    quaternion, length = (ww, x, y, z), ww
-    for candidate, k in (((x, xx, xy, xz), xx), ((y, xy, yy, yz), yy), ((z, xz, yz, zz), zz)):
-        longer = k > length
-        quaternion = tuple(jnp.where(longer, new, old) for new, old in zip(candidate, quaternion))
-        length = jnp.where(longer, k, length)
-    scale = jnp.where(quaternion[0] < 0, -0.5, 0.5) / jnp.sqrt(length)
-    w, v = quaternion[0] * scale, Vec3(*quaternion[1:]) * scale
-    square = v.dot(v)
-    small = square < 1e-6
-    s = jnp.sqrt(jnp.where(small, 1.0, square))
-    series = 2 + square / 3 + 3 * square * square / 20
-    return v * jnp.where(small, series, 2 * jnp.arctan2(s, w) / s)
 
 
 def choose(mask: np.ndarray, new: Vec3, old: Vec3) -> Vec3:
