@@ -216,3 +216,14 @@ def test_the_lines_stand_in_their_function_in_order():
     for number, body in zip(parts[1::2], parts[2::2]):
         found = re.findall(r"\[CABA\] Alg\. (\d+), line (\d+)", body)
         assert found == [(number, str(n)) for n in range(1, LINES[int(number)] + 1)]
+
+
+def test_the_map_has_every_line_of_the_listings():
+    """`docs/pages/caba_map.md`, whose files and functions `test_docs.py` looks up."""
+    page = Path(__file__).parent.parent / "docs" / "pages" / "caba_map.md"
+    parts = re.split(r"^## (?:Algorithm (\d).*|.*)$", page.read_text(), flags=re.M)
+    for number, text in zip(parts[1::2], parts[2::2]):
+        if number:
+            lines = [int(n) for n in re.findall(r"^\| (\d+) \|", text, re.M)]
+            assert lines == sorted(lines) and set(lines) == set(range(1, LINES[int(number)] + 1)), number
+    assert sorted(n for n in parts[1::2] if n) == [str(n) for n in LINES]
