@@ -47,8 +47,17 @@ CLASH = 128
 class Kernel:
     """A batch-last function of a model and arrays, with the shapes of its results and its own rules."""
 
-    def __init__(self, f: Callable, shape: Callable, extent: Callable, single: Callable | None, small: int):
+    def __init__(
+        self,
+        f: Callable,
+        shape: Callable,
+        extent: Callable,
+        single: Callable | None = None,
+        small: int = 1,
+        only: Callable | None = None,
+    ):
         self.f, self.shape, self.extent, self.single, self.small = f, shape, extent, single, small
+        self.only = only
         self.tangent_rule: Callable | None = None
         self.adjoint_rule: Callable | None = None
         self.pair_rule: Callable | None = None
@@ -56,6 +65,8 @@ class Kernel:
         functools.update_wrapper(self, f)
 
     def __call__(self, *args):
+        if self.only is not None:
+            args = (self.only(args[0]), *args[1:])
         leaves, treedef = jax.tree.flatten(args)
         program = Base(self, treedef)
         out = kernel_p.bind(*leaves, program=program, batched=(False,) * len(leaves))
@@ -91,13 +102,20 @@ class Kernel:
         return jax.tree.unflatten(treedef, [next(found) if a else None for a in active])
 
 
-def kernel(shape: Callable, extent: Callable, single: Callable | None = None, small: int = 1):
+def kernel(
+    shape: Callable,
+    extent: Callable,
+    single: Callable | None = None,
+    small: int = 1,
+    only: Callable | None = None,
+):
     """Decorator. `shape(*args)`: a pytree of result shapes, unbatched, of the dtype of the first argument.
 
     `extent(first argument)`: (slots, slots per row) that one state works on, for the size of chunks.
     `single(*args)` is an unbatched algorithm, used for plain calls and batches <= small.
+    `only(first argument)`: the part of it that the kernel needs; the rest is not carried through.
     """
-    return lambda f: Kernel(f, shape, extent, single, small)
+    return lambda f: Kernel(f, shape, extent, single, small, only)
 
 
 # --- the primitive -------------------------------------------------------------------------------------

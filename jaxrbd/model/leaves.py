@@ -30,6 +30,22 @@ DOF_LEAVES = (
     "limit_damping",
 )
 
+# what the equations of motion know of a model; springs, actuators, limits, shapes and the rest act on them
+MECHANISM = (
+    "joint_quaternion",
+    "joint_position",
+    "axis",
+    "axis2",
+    "pitch",
+    "frame_quaternion",
+    "frame_position",
+    "mass",
+    "com",
+    "inertia",
+    "gravity",
+    "armature",
+)
+
 
 @lru_cache(maxsize=512)
 def leaf_shapes(t) -> dict[str, tuple[int, ...]]:

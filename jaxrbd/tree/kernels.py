@@ -1,11 +1,23 @@
-"""Kernels of Systems: the engine's, told how much of a tree one state works on."""
+"""Kernels of Systems: the engine's, told how much of a tree one state works on and what of a System it needs.
+
+Every kernel here computes with the mechanism alone. The other leaves (actuators, limits, shapes, ...) stay
+outside, so that a batch in which each state has its own does not carry them through.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from jaxrbd.engine import kernel as engine
+from jaxrbd.model.leaves import MECHANISM, leaf_shapes
+from jaxrbd.model.system import System
 from jaxrbd.tree.nodes import nodes_of
+
+
+def kernel(shape: Callable, single: Callable | None = None, small: int = 1):
+    """Decorator; see `jaxrbd.engine.kernel.kernel`. The first argument is a System, or has its `topology`."""
+    return engine.kernel(shape, extent, single, small, only=mechanism)
 
 
 def extent(model) -> tuple[int, int]:
@@ -13,6 +25,16 @@ def extent(model) -> tuple[int, int]:
     return nodes.size, nodes.width
 
 
-def kernel(shape: Callable, single: Callable | None = None, small: int = 1):
-    """Decorator; see `jaxrbd.engine.kernel.kernel`. The first argument has a `topology`."""
-    return engine.kernel(shape, extent, single, small)
+def mechanism(model):
+    """A System without the leaves that no equation of motion reads: they are None."""
+    if not isinstance(model, System):
+        return model
+    used = set(MECHANISM) - unused_axes(model)
+    return replace(model, **{key: None for key in leaf_shapes(model.topology) if key not in used})
+
+
+def unused_axes(sys: System) -> set[str]:
+    """Second axes and pitches, if no joint has one (`joints.py` asks the same)."""
+    nodes = nodes_of(sys.topology)
+    unused = set() if (nodes.axis[nodes.live] > 0).any() else {"axis2"}
+    return unused if (nodes.slides == 2).any() else unused | {"pitch"}
