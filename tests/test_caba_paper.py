@@ -1,4 +1,4 @@
-"""[CABA] Algorithms 1-5 as printed (`caba_paper`) against dense NumPy, and the library against them."""
+"""[CABA] Algorithms 1-5 line for line (`caba_paper`) against dense NumPy, and the library against them."""
 
 import re
 from pathlib import Path
