@@ -14,10 +14,10 @@ from jaxrbd.constraints.supporting import joint_accelerations_of, links_problem,
 from jaxrbd.constraints.task import Task, link_inertias, no_forces
 
 
-def along_links(task: Task, late: bool = False):
+def along_links(task: Task, open_to_world: bool = False):
     """The problem in the form of articulated bodies: plan, table, problem, what hangs on it, and the rows."""
     sys, t = task.sys, task.sys.topology
-    plan, table = plan_of(t, task.con.entries, late=late), table_of(t, task.con.entries)
+    plan, table = plan_of(t, task.con.entries, open_to_world=open_to_world), table_of(t, task.con.entries)
     p, p0 = no_forces(task) if task.p is None else (task.p, task.p0)
     I, I0 = link_inertias(sys, task.moving.links)
     prob, rest = links_problem(sys, plan, task.moving, I, I0, p, p0, task.tau)

@@ -59,23 +59,23 @@ class Factor(NamedTuple):
 # --- factor --------------------------------------------------------------------------------------------
 
 
-def factor(plan: Plan, table, prob: Problem, x: Acting, soft: bool = True) -> Factor:
+def factor(plan: Plan, table, prob: Problem, x: Acting, damped: bool = True) -> Factor:
     """Articulated inertias of M + Jᵀ mu J: one inward pass over supporting links.
 
-    With `soft` False, open rows are not damped and L is not carried: the world's L is the Delassus matrix.
+    With `damped` False, open rows are not damped and L is not carried: the world's L is the Delassus matrix.
     """
     NS, lanes = plan.support.size, plan.lanes
-    inner = plan.inner if soft else []
+    inner = plan.inner if damped else []
     like = prob.p.ang.x
     H = prob.H
-    if plan.closed.any():
-        scale = jnp.where(plan.closed[:, None], x.mu, 0)
+    if plan.on_one_body.any():
+        scale = jnp.where(plan.on_one_body[:, None], x.mu, 0)
         KmuK = zero_articulated().minus_outer(Force(-x.KA.ang, -x.KA.lin), x.KA * scale)
         H = H + jax.tree.map(lambda k: sum_by_row(k, plan.position_a, H.A.xx.shape[0]), KmuK)
     K = lane_wrenches(plan, table, x) if lanes else None
     eye = jnp.asarray(np.eye(lanes)[None, :, :, None], like.dtype)
     L = None
-    if lanes and soft:
+    if lanes and damped:
         L = eye * lane_numbers(plan, 1 / x.mu)[:, :, None]
     entries = None
     if lanes:
@@ -91,7 +91,7 @@ def factor(plan: Plan, table, prob: Problem, x: Acting, soft: bool = True) -> Fa
         kept = None
         if lanes:
             K = K + K_own
-            if soft:
+            if damped:
                 L = L + L_own
             if inner:
                 IA, K, L, kept = close_lanes(inner, close, IA, K, L)
@@ -100,14 +100,14 @@ def factor(plan: Plan, table, prob: Problem, x: Acting, soft: bool = True) -> Fa
         if lanes:
             s = node.lanes.project(K) + kappa
             K = node.lanes.hand_on(K - wide(pivot.UD) * s)
-            if soft:
+            if damped:
                 L = L + s[:, :, None] * (s * pivot.Dinv[:, None])[:, None]
         return (node.hand_on(Ia), K, L), (pivot, s, kept)
 
     zero = kin.zeros(zero_articulated(), like)
     zero_lanes = lambda *n: jnp.zeros((*n, like.shape[-1]), like.dtype)  # noqa: E731
     zero_K = jax.tree.map(lambda _: zero_lanes(lanes), Force(Vec3(0, 0, 0), Vec3(0, 0, 0))) if lanes else None
-    zero_L = zero_lanes(lanes, lanes) if lanes and soft else None
+    zero_L = zero_lanes(lanes, lanes) if lanes and damped else None
     at = lambda tree, s: None if tree is None else gather(tree, s)  # noqa: E731
     own, root = slice(0, NS), slice(NS, None)
     xs = (prob.node, at(H, own), at(K, own), at(L, own), entries, close[:NS] if lanes else None)
@@ -117,13 +117,13 @@ def factor(plan: Plan, table, prob: Problem, x: Acting, soft: bool = True) -> Fa
     world = None
     if lanes:
         K0 = K0 + at(K, root)
-        if soft:
+        if damped:
             L0 = L0 + at(L, root)
         if inner:
             IA0, K0, L0, kept0 = close_lanes(inner, close[NS:].at[0].set(0), IA0, K0, L0)
             kept = kept0 if kept is None else kin.join(kept, kept0)
         if plan.close[NS].any():
-            world = jnp.sum(L0, 0) if soft else _open_delassus(s, pivot, zero_lanes(lanes, lanes))
+            world = jnp.sum(L0, 0) if damped else _open_delassus(s, pivot, zero_lanes(lanes, lanes))
             free = solve_roots(prob.armature0[:, :, None], wide(IA0), K0)
             world = world + jnp.sum(pairs(free, K0), 0)
     return Factor(pivot, s, kept, IA0, K0, world)
@@ -280,7 +280,7 @@ class Unbalanced(NamedTuple):
 
 def correct(plan: Plan, table, prob: Problem, fac: Factor, x: Acting, now: Accelerations, lam, r, load=None):
     """One correction of accelerations and multipliers: one inward and one outward sweep."""
-    force = lam + jnp.where(plan.closed[:, None], x.mu * r, 0)
+    force = lam + jnp.where(plan.on_one_body[:, None], x.mu * r, 0)
     rest = unbalanced(plan, table, prob, x, now, force, load)
     l = lane_numbers(plan, -r) if plan.lanes else None
     pushed = push(plan, prob, fac, rest.p, rest.tau, l)
@@ -293,7 +293,7 @@ def correct(plan: Plan, table, prob: Problem, fac: Factor, x: Acting, now: Accel
     if plan.lanes:
         where = plan.closing * plan.lanes + plan.lane
         flat = zs.reshape((-1,) + zs.shape[2:])
-        dlam = jnp.where(plan.closed[:, None], dlam, -gather(flat, where))
+        dlam = jnp.where(plan.on_one_body[:, None], dlam, -gather(flat, where))
     return step, dlam
 
 

@@ -140,9 +140,9 @@ def ltl(task: Task):
 
 def pv(task: Task):
     t, entries = task.sys.topology, task.con.entries
-    plan = plan_of(t, entries, late=True)
+    plan = plan_of(t, entries, open_to_world=True)
     prob, x = articulated_problem(task, plan)
-    world = art.factor(plan, table_of(t, entries), prob, x, soft=False).world
+    world = art.factor(plan, table_of(t, entries), prob, x, damped=False).world
     return gather(gather(world, plan.lane), plan.lane, 1)
 
 
@@ -211,11 +211,11 @@ def by_inversion_lemma(task: Task, E):
     Lambda_cc = mu - mu E_cc mu ([CABA] Eq. 40), S = E_oo + 1/mu, and with B = mu E_co:
     Lambda = [[Lambda_cc + B S^-1 Bᵀ, -B S^-1], [-S^-1 Bᵀ, S^-1]].
     """
-    closed = plan_of(task.sys.topology, task.con.entries).closed
-    mu, m = jnp.broadcast_to(task.mu, task.c.shape), len(closed)
-    if closed.all():
+    on_one_body = plan_of(task.sys.topology, task.con.entries).on_one_body
+    mu, m = jnp.broadcast_to(task.mu, task.c.shape), len(on_one_body)
+    if on_one_body.all():
         return _diagonal(mu) - mu[:, None] * E * mu[None]
-    c, o = np.flatnonzero(closed), np.flatnonzero(~closed)
+    c, o = np.flatnonzero(on_one_body), np.flatnonzero(~on_one_body)
     block = lambda i, j: gather(gather(E, i), j, 1)  # noqa: E731
     mu_c = gather(mu, c)
     Sinv = spd_inverse(block(o, o) + _diagonal(1 / gather(mu, o)))

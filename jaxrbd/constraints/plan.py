@@ -1,8 +1,12 @@
-"""Where rows of constraints meet the tree: made once per topology and set of constraints, on the host.
+r"""Where rows of constraints meet the tree: made once per topology and set of constraints, on the host.
 
 A row that acts on one body is eliminated at that body. A row between two bodies, or on joints, stays open
 from where it acts to the nearest link that carries all of it, its closing; on the way it occupies a lane, a
-place for six numbers in what a link hands to its parent. Rows whose ways do not meet share a lane.
+place for six numbers in what a link hands to its parent. Rows whose ways do not meet share a lane:
+
+    world --- 1 --- 2 --- 3 --- 4        row a between 3 and 6: open 3 -> 2 and 6 -> 5 -> 2, closes at 2
+                     \           \      row b on 4 alone: eliminated at 4, never open
+                      5 --- 6     7     row c between 4 and 7: open 7 -> 4, closes at 4; shares a's lane
 
 Links on the way from a constrained body to the root support constraints; only they take part in the
 iterations. All others hang on them, or on a root, and are eliminated once ("rest").
@@ -10,8 +14,10 @@ iterations. All others hang on them, or on a root, and are eliminated once ("res
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +25,7 @@ from jaxrbd.constraints.data import Entry
 from jaxrbd.constraints.rows import table_of
 from jaxrbd.engine.schedule import Schedule, schedule
 from jaxrbd.model.system import Topology
-from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.nodes import Nodes, nodes_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +37,7 @@ class Plan:
     rest: Schedule  # its roots are the positions on which unsupported links hang
     rest_slots: np.ndarray  # (NU,)
     attachments: np.ndarray  # positions of the rest's roots
-    closed: np.ndarray  # (m,) bool: eliminated at the body itself
+    on_one_body: np.ndarray  # (m,) bool: eliminated at the body itself
     position_a: np.ndarray  # (m,) position of body A
     position_b: np.ndarray  # (m,)
     dof_position: np.ndarray  # (ne,) position of the freedoms in joint entries
@@ -42,7 +48,7 @@ class Plan:
     entry: np.ndarray  # (NS, lanes) which of [kappa, zero] acts on the joint
     begin: np.ndarray  # (P, lanes) the row that starts here, m if none
     close: np.ndarray  # (P, lanes) bool; the world's line says what is left for the world
-    lane: np.ndarray  # (m,) lane of every open row, 0 for closed ones
+    lane: np.ndarray  # (m,) lane of every open row, 0 for those on one body
     closing: np.ndarray  # (m,) position where it closes
 
     @property
@@ -53,109 +59,143 @@ class Plan:
         return np.flatnonzero(inside.any(0)).tolist()
 
 
-@lru_cache(maxsize=512)
-def plan_of(t: Topology, entries: tuple[Entry, ...], late: bool = False) -> Plan:
-    """`late`: every row stays open up to the world, as in the algorithm of Popov and Vereshchagin."""
-    nodes, table = nodes_of(t), table_of(t, entries)
-    N, m, world = nodes.size, table.m, nodes.size
-    parent = lambda s: int(nodes.parent[s]) if s < N else world if s > world else -1  # noqa: E731
+class Reach(NamedTuple):
+    """Where rows act, in slots of the whole tree; the world is slot N, free roots are N + 1, N + 2, ..."""
 
-    def way(s, end=-1):
+    parents: Callable[[int], int]  # slot of the parent, -1 above the world
+    acts: list[set[int]]  # of every row: the slots of its bodies
+    joints: list[list[int]]  # and of the joints in its entries
+    dof_slot: np.ndarray  # (ne,) of every joint entry
+    on_one_body: np.ndarray  # (m,)
+    closing: np.ndarray  # (m,) slot
+
+    def way(self, s: int, end: int = -1) -> list[int]:
+        """From a slot inward up to `end`, or through the world."""
         found = []
         while s != -1:
             found.append(s)
             if s == end:
                 break
-            s = parent(s)
+            s = self.parents(s)
         return found
 
-    dof_slot = np.array([_slot_of_dof(nodes, d) for d in table.joint_dofs], int)
-    acts = [{int(s) for s in (table.slot_a[r], table.slot_b[r]) if s != world} for r in range(m)]
-    joints = [[int(s) for s in dof_slot[table.joint_rows == r]] for r in range(m)]
-    closed = np.array([len(acts[r]) == 1 and not joints[r] and not late for r in range(m)], bool)
-    closing = np.full(m, world)
-    for r in range(m):
-        if closed[r]:
-            closing[r] = next(iter(acts[r]))
-        elif not late:
-            starts = [*acts[r], *(s if s > world else parent(s) for s in joints[r])]
-            common = set.intersection(*(set(way(s)) for s in starts))
-            closing[r] = next(s for s in way(starts[0]) if s in common)
-    needed = sorted({s for r in range(m) for a in (*acts[r], *joints[r]) for s in way(a) if s < N})
-    position = {s: k for k, s in enumerate(needed)}
-    tables, node = schedule(
-        [position[parent(s)] if parent(s) < N else -1 - (parent(s) - N) for s in needed], nodes.nroots
-    )
-    support = Schedule(**tables)
-    NS = support.size
-    at = {needed[k]: j for j, k in enumerate(node) if k >= 0}
-    at |= {N + k: NS + k for k in range(nodes.nroots)}
-    slots = np.array([needed[k] if k >= 0 else needed[0] for k in node], int)
+    def begins(self, r: int) -> list[int]:
+        return [*self.acts[r], *self.joints[r]]
 
-    others = [int(s) for s in np.flatnonzero(nodes.live) if s not in position]
-    order = {s: k for k, s in enumerate(others)}
-    hooks = sorted({at[parent(s)] for s in others if parent(s) not in order})
-    hang = [order[parent(s)] if parent(s) in order else -1 - hooks.index(at[parent(s)]) for s in others]
-    rest_tables, rest_node = schedule(hang, max(1, len(hooks)))
-    rest_slots = np.array([others[k] if k >= 0 else others[0] for k in rest_node], int)
 
-    # lanes: greedy, rows whose ways meet get different ones
-    ways = [
-        set().union(*(way(s, closing[r]) for s in (*acts[r], *joints[r]))) if not closed[r] else set()
-        for r in range(m)
-    ]
-    lane = np.zeros(m, int)
-    for r in range(m):
-        if not closed[r]:
-            taken = {int(lane[k]) for k in range(r) if not closed[k] and ways[k] & ways[r]}
-            lane[r] = next(k for k in range(m + 1) if k not in taken)
-    lanes = int(max([0] + [lane[r] + 1 for r in range(m) if not closed[r]]))
-    P = NS + nodes.nroots
-    column = np.array(
-        [int(nodes.slot_of_dof[d] - N) % 6 if s >= N else -1 for d, s in zip(table.joint_dofs, dof_slot)], int
-    )
-    pairs = sorted({(int(r), int(s)) for r, s, c in zip(table.joint_rows, dof_slot, column) if c >= 0})
-    root_pair = np.array(
-        [
-            pairs.index((int(r), int(s))) if c >= 0 else -1
-            for r, s, c in zip(table.joint_rows, dof_slot, column)
-        ],
-        int,
-    )
-    empty = 2 * m + len(pairs)
-    wrench, entry = np.full((P, lanes), empty), np.full((NS, lanes), len(dof_slot))
-    begin, close = np.full((P, lanes), m), np.zeros((P, lanes), bool)
-    for r in np.flatnonzero(~closed):
-        for side, s in enumerate((int(table.slot_a[r]), int(table.slot_b[r]))):
-            if s != world:
-                wrench[at[s], lane[r]] = r + side * m
-        for k in np.flatnonzero(table.joint_rows == r):
-            if column[k] >= 0:
-                wrench[at[int(dof_slot[k])], lane[r]] = 2 * m + root_pair[k]
-            else:
-                entry[at[int(dof_slot[k])], lane[r]] = k
-        begin[at[sorted((*acts[r], *joints[r]), key=lambda s: s >= N)[0]], lane[r]] = r
-        close[at[int(closing[r])], lane[r]] = True
+@lru_cache(maxsize=512)
+def plan_of(t: Topology, entries: tuple[Entry, ...], open_to_world: bool = False) -> Plan:
+    """`open_to_world`: every row stays open up to there, as in the algorithm of Popov and Vereshchagin."""
+    nodes, table = nodes_of(t), table_of(t, entries)
+    reach = reach_of(nodes, table, open_to_world)
+    support, needed, node = supporting_links(nodes, reach)
+    at = {needed[k]: j for j, k in enumerate(node) if k >= 0}  # position of every slot that has one
+    at |= {nodes.size + k: support.size + k for k in range(nodes.nroots)}
+    position = np.vectorize(at.__getitem__, otypes=[int])
+    rest, rest_slots, hooks = unsupported_links(nodes, reach, at)
+    lane = lanes_of(reach)
+    open_rows = np.flatnonzero(~reach.on_one_body)
+    column, root_pair, pairs = root_columns(nodes, table, reach)
+    lanes = int(max([0, *(lane[open_rows] + 1)]))
     return Plan(
         support=support,
-        slots=slots,
-        rest=Schedule(**rest_tables),
+        slots=np.array([needed[k] if k >= 0 else needed[0] for k in node], int),
+        rest=rest,
         rest_slots=rest_slots,
-        attachments=np.array(hooks or [NS], int),
-        closed=closed,
-        position_a=np.array([at[int(s)] for s in table.slot_a], int),
-        position_b=np.array([at[int(s)] for s in table.slot_b], int),
-        dof_position=np.array([at[int(s)] for s in dof_slot], int),
+        attachments=np.array(hooks or [support.size], int),
+        on_one_body=reach.on_one_body,
+        position_a=position(table.slot_a),
+        position_b=position(table.slot_b),
+        dof_position=position(reach.dof_slot),
         dof_column=column,
         root_pair=root_pair,
         lanes=lanes,
-        wrench=wrench,
-        entry=entry,
-        begin=begin,
-        close=close,
+        **_tables(nodes, table, reach, support, at, lane, lanes, column, root_pair, pairs),
         lane=lane,
-        closing=np.array([at[int(s)] for s in closing], int),
+        closing=position(reach.closing),
     )
+
+
+def reach_of(nodes: Nodes, table, open_to_world: bool) -> Reach:
+    """Where every row acts and closes: at the nearest slot that all of its ways pass."""
+    N, m, world = nodes.size, table.m, nodes.size
+    parents = lambda s: int(nodes.parent[s]) if s < N else world if s > world else -1  # noqa: E731
+    dof_slot = np.array([_slot_of_dof(nodes, d) for d in table.joint_dofs], int)
+    acts = [{int(s) for s in (table.slot_a[r], table.slot_b[r]) if s != world} for r in range(m)]
+    joints = [[int(s) for s in dof_slot[table.joint_rows == r]] for r in range(m)]
+    alone = np.array([len(acts[r]) == 1 and not joints[r] and not open_to_world for r in range(m)], bool)
+    reach = Reach(parents, acts, joints, dof_slot, alone, np.full(m, world))
+    for r in range(m):
+        if alone[r]:
+            reach.closing[r] = next(iter(acts[r]))
+        elif not open_to_world:
+            starts = [*acts[r], *(s if s > world else parents(s) for s in joints[r])]
+            common = set.intersection(*(set(reach.way(s)) for s in starts))
+            reach.closing[r] = next(s for s in reach.way(starts[0]) if s in common)
+    return reach
+
+
+def supporting_links(nodes: Nodes, reach: Reach):
+    """The schedule of the links between rows and roots, their slots, and which of these each place holds."""
+    N, rows = nodes.size, range(len(reach.acts))
+    needed = sorted({s for r in rows for a in reach.begins(r) for s in reach.way(a) if s < N})
+    order = {s: k for k, s in enumerate(needed)}
+    above = [reach.parents(s) for s in needed]
+    tables, node = schedule([order[p] if p < N else -1 - (p - N) for p in above], nodes.nroots)
+    return Schedule(**tables), needed, node
+
+
+def unsupported_links(nodes: Nodes, reach: Reach, at: dict[int, int]):
+    """The schedule of all other links, their slots, and the positions on which they hang."""
+    others = [int(s) for s in np.flatnonzero(nodes.live) if s not in at]
+    order = {s: k for k, s in enumerate(others)}
+    above = [reach.parents(s) for s in others]
+    hooks = sorted({at[p] for p in above if p not in order})
+    tables, node = schedule(
+        [order[p] if p in order else -1 - hooks.index(at[p]) for p in above], max(1, len(hooks))
+    )
+    return Schedule(**tables), np.array([others[k] if k >= 0 else others[0] for k in node], int), hooks
+
+
+def lanes_of(reach: Reach) -> np.ndarray:
+    """(m,) greedy: rows whose ways meet get different lanes."""
+    m = len(reach.acts)
+    rows = [r for r in range(m) if not reach.on_one_body[r]]
+    ways = {r: set().union(*(reach.way(s, reach.closing[r]) for s in reach.begins(r))) for r in rows}
+    lane = np.zeros(m, int)
+    for r in rows:
+        taken = {int(lane[k]) for k in rows if k < r and ways[k] & ways[r]}
+        lane[r] = next(k for k in range(m + 1) if k not in taken)
+    return lane
+
+
+def root_columns(nodes: Nodes, table, reach: Reach):
+    """Entries on the six columns of a free root: which column, and which (row, root) they belong to."""
+    N = nodes.size
+    where = list(zip(table.joint_rows, table.joint_dofs, reach.dof_slot))
+    column = np.array([int(nodes.slot_of_dof[d] - N) % 6 if s >= N else -1 for _, d, s in where], int)
+    pairs = sorted({(int(r), int(s)) for (r, _, s), c in zip(where, column) if c >= 0})
+    number = [pairs.index((int(r), int(s))) if c >= 0 else -1 for (r, _, s), c in zip(where, column)]
+    return column, np.array(number, int), pairs
+
+
+def _tables(nodes, table, reach: Reach, support, at, lane, lanes: int, column, root_pair, pairs) -> dict:
+    """What is put into the lanes, where rows begin and where they close."""
+    N, m, P = nodes.size, table.m, support.size + nodes.nroots
+    wrench, entry = np.full((P, lanes), 2 * m + len(pairs)), np.full((support.size, lanes), len(column))
+    begin, close = np.full((P, lanes), m), np.zeros((P, lanes), bool)
+    for r in np.flatnonzero(~reach.on_one_body):
+        for side, s in enumerate((int(table.slot_a[r]), int(table.slot_b[r]))):
+            if s != N:
+                wrench[at[s], lane[r]] = r + side * m
+        for k in np.flatnonzero(table.joint_rows == r):
+            if column[k] >= 0:
+                wrench[at[int(reach.dof_slot[k])], lane[r]] = 2 * m + root_pair[k]
+            else:
+                entry[at[int(reach.dof_slot[k])], lane[r]] = k
+        begin[at[sorted(reach.begins(r), key=lambda s: s >= N)[0]], lane[r]] = r
+        close[at[int(reach.closing[r])], lane[r]] = True
+    return {"wrench": wrench, "entry": entry, "begin": begin, "close": close}
 
 
 def _slot_of_dof(nodes, d: int) -> int:

@@ -54,9 +54,9 @@ def half_rows(t: Topology, plan: Plan, table, meeting: Meeting, prob: Problem, x
 
 def augmented(plan: Plan, prob: Problem, x: Acting) -> Problem:
     """H + Kᵀ mu K on the links that rows of one body act on ([CABA] Eq. 24, Algorithm 5 line 4)."""
-    if not plan.closed.any():
+    if not plan.on_one_body.any():
         return prob
-    which = np.flatnonzero(plan.closed)
+    which = np.flatnonzero(plan.on_one_body)
     K, mu = gather(x.KA, which), gather(x.mu, which)
     KmuK = zero_articulated().minus_outer(Force(-K.ang, -K.lin), K * mu)
     P = prob.H.A.xx.shape[0]

@@ -63,12 +63,12 @@ def augmented_mass_matrix(task: Task, J, mu):
     Rows between two bodies, or on joints, have no such inertia: they are added as they are.
     """
     t, nodes = task.sys.topology, nodes_of(task.sys.topology)
-    table, closed = table_of(t, task.con.entries), plan_of(t, task.con.entries).closed
+    table, on_one_body = table_of(t, task.con.entries), plan_of(t, task.con.entries).on_one_body
     K = task.x.KA.rotate(gather(task.moving.R, table.slot_a))
-    scaled = K * jnp.where(closed[:, None], mu, 0)
+    scaled = K * jnp.where(on_one_body[:, None], mu, 0)
     outer = zero_articulated().minus_outer(Force(-K.ang, -K.lin), scaled)
     extra = jax.tree.map(lambda k: sum_by_row(k, table.slot_a, nodes.size + nodes.nroots), outer)
     split = gather(extra, slice(0, nodes.size)), gather(extra, slice(nodes.size, None))
     M_mu = mass_matrix_with(task.sys, task.q, split)
-    loops = np.flatnonzero(~closed)
+    loops = np.flatnonzero(~on_one_body)
     return M_mu + gram(J[loops], mu[loops]) if len(loops) else M_mu

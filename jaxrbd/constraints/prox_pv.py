@@ -21,8 +21,8 @@ class ProxPV(Proximal):
     """Popov and Vereshchagin with a proximal dual, [CABA] Algorithm 4: O(n m² + m³)."""
 
     def solve(self, task: Task, settings: Settings) -> Found:
-        plan, table, prob, rest, acting = along_links(task, late=True)
-        fac = art.factor(plan, table, prob, acting, soft=False)
+        plan, table, prob, rest, acting = along_links(task, open_to_world=True)
+        fac = art.factor(plan, table, prob, acting, damped=False)
         order = np.argsort(plan.lane)  # lanes and rows are the same numbers in another order
         delassus = fac.world[plan.lane][:, plan.lane]
         mobility = of_moving_rows(diagonal(delassus), local_mobility(plan, table, prob, acting))
