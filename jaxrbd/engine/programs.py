@@ -10,6 +10,7 @@ is), `needs_batch` the leaves that must have the whole batch once an outer `vmap
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -91,7 +92,7 @@ class Base:
 
 
 @dataclass(frozen=True)
-class Derived:
+class Derived(ABC):
     """A derivative of the program `of` by its active leaves; `results` of those it is given too."""
 
     of: Any
@@ -103,8 +104,9 @@ class Derived:
     def extent(self) -> tuple[int, int]:
         return self.of.extent
 
+    @abstractmethod
     def run(self, leaves) -> list:
-        raise NotImplementedError
+        """Results for leaves with the batch last."""
 
     @property
     def moved(self) -> list[int]:

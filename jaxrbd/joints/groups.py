@@ -7,6 +7,7 @@ return tuples of parts, see `Group.parts_q` and `parts_v`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ from jaxrbd.joints.rotations import (
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(ABC):
     """Sizes, and where in q the quaternion (w, x, y, z) begins; what stands before it is the position."""
 
     nq: int
@@ -44,17 +45,17 @@ class Group:
         """Where the angular, and then the linear velocity if there is one, stand in v."""
         return tuple(slice(k, k + 3) for k in range(0, self.nv, 3))
 
+    @abstractmethod
     def exp(self, q, dv):
         """q ⊞ dv for parts whose last axis holds the numbers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log(self, q0, q1):
         """dv with exp(q0, dv) = q1."""
-        raise NotImplementedError
 
+    @abstractmethod
     def bracket(self, x, y):
         """[x, y] of two velocities."""
-        raise NotImplementedError
 
     def pose(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(R, p) on the host."""
