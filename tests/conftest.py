@@ -1,4 +1,4 @@
-"""Test configuration: float64, one compilation cache for every run, and the choice of robots.
+"""Test configuration: float64, one compilation cache for every run, compilations counted, choice of robots.
 
 `pytest` takes a representative set of robots, `pytest --all-robots` every URDF of example-robot-data.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gc
 import os
+from collections import Counter
+from pathlib import Path
 
 # compile time is most of a run: the tests do without optimisations (set before JAX reads its flags)
 os.environ["XLA_FLAGS"] = (
@@ -16,10 +18,16 @@ os.environ["XLA_FLAGS"] = (
     + " --xla_cpu_use_fusion_emitters=false"
     + " --xla_cpu_parallel_codegen_split_count=1"
 )
+# glibc gives memory back to the system after every pass of the compiler and asks for it again: a tenth of
+# its time. Read by processes that start from here: pytest's workers, examples, commands.
+os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(8 << 30))
+os.environ.setdefault("MALLOC_TOP_PAD_", str(256 << 20))
+os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(1 << 30))
 
 import jax
 import pytest
 import robots
+from compilations import ALLOWED
 
 jax.config.update("jax_enable_x64", True)
 
@@ -30,6 +38,7 @@ gc.set_threshold(200_000, 20, 50)
 
 def pytest_addoption(parser):
     parser.addoption("--all-robots", action="store_true", help="test every robot of example-robot-data")
+    parser.addoption("--compilations", action="store_true", help="print how many programs each file compiles")
 
 
 def pytest_configure(config):
@@ -52,9 +61,65 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(config, items):
+    """Files that compile most come first, so that workers end together (each takes whole files)."""
+    if not config.getoption("--all-robots"):
+        skip = pytest.mark.skip(reason="needs --all-robots")
+        for item in items:
+            if "all_robots" in item.keywords:
+                item.add_marker(skip)
+    items.sort(key=lambda item: -ALLOWED.get(item.path.name, 0))
+
+
+# --- compilations -------------------------------------------------------------------------------------------
+
+compiled = 0  # by this process
+by_file: Counter[str] = Counter()  # of all workers, known to the one that reports
+
+
+def _count(event: str, _seconds: float, **_):
+    global compiled
+    compiled += event == "/jax/core/compile/backend_compile_duration"
+
+
+jax.monitoring.register_event_duration_secs_listener(_count)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    item.compiled_before = compiled
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if call.when == "teardown":
+        report.user_properties.append(("compilations", compiled - item.compiled_before))
+    return report
+
+
+def pytest_runtest_logreport(report):
+    if report.when == "teardown":
+        by_file[Path(report.location[0]).name] += dict(report.user_properties).get("compilations", 0)
+
+
+def _beyond(config) -> list[str]:
     if config.getoption("--all-robots"):
-        return
-    skip = pytest.mark.skip(reason="needs --all-robots")
-    for item in items:
-        if "all_robots" in item.keywords:
-            item.add_marker(skip)
+        return []
+    return [f"{f}: {n}, allowed {ALLOWED.get(f, 0)}" for f, n in by_file.items() if n > ALLOWED.get(f, 0)]
+
+
+def pytest_sessionfinish(session):
+    if not hasattr(session.config, "workerinput") and _beyond(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if config.getoption("--compilations"):
+        terminalreporter.section("compilations")
+        for name, count in sorted(by_file.items(), key=lambda x: -x[1]):
+            terminalreporter.line(f"{count:6d}  {name}")
+    if _beyond(config):
+        terminalreporter.section("more programs compiled than tests/compilations.py allows")
+        for line in _beyond(config):
+            terminalreporter.line(line)

@@ -1,13 +1,15 @@
 """Mechanisms with closed loops: a four-bar, a leg like Cassie's, a Delta robot.
 
 Each function returns (sys, constraints, q): the System, the loops that the model declares and a
-configuration in which they are closed, found by `project` from a guess.
+configuration in which they are closed, found by Newton's method in NumPy from a guess: compiling `project`
+for each of them takes longer than most tests.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
+import jax
 import numpy as np
 
 import jaxrbd as rbd
@@ -21,9 +23,13 @@ def closed(b: rbd.Builder, guess: dict, **options):
     q = np.array(rbd.neutral(sys))
     for joint, x in guess.items():
         q[sys.q_index(joint)] = x
-    solution = rbd.project(sys, constraints, q, settings=rbd.Projection(20, rbd.ProxLTL()))
-    assert solution.converged, solution.stats
-    return sys, constraints, solution.value.q
+    phi = jax.jit(lambda dq: rbd.constraints.constraint_error(sys, constraints, rbd.integrate(sys, q, dq)))
+    dq = np.zeros(sys.nv)
+    for _ in range(30):
+        J = np.stack([np.asarray(phi(dq + 1e-6 * e) - phi(dq - 1e-6 * e)) for e in np.eye(sys.nv)], 1) / 2e-6
+        dq = dq - np.linalg.lstsq(J, np.asarray(phi(dq)), rcond=1e-8)[0]
+    assert np.abs(np.asarray(phi(dq))).max() < 1e-13
+    return sys, constraints, rbd.integrate(sys, q, dq)
 
 
 def at(*xyz) -> Pose:

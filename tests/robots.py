@@ -266,30 +266,52 @@ def symmetric(upper):
     return np.triu(upper) + np.triu(upper, 1).T
 
 
-def quantities(sys, frames=(), regressor=True, forward=True, everything=True, references=None):
+def tree_quantities(sys, forward, q, v, a, tau, f_ext):
+    R, p = rbd.forward_kinematics(sys, q)
+    out = {
+        "poses": jax.numpy.concatenate([R, p[..., None]], -1),
+        "inverse_dynamics": rbd.inverse_dynamics(sys, q, v, a, f_ext),
+        "mass_matrix": rbd.mass_matrix(sys, q),
+    }
+    return out | ({"forward_dynamics": rbd.forward_dynamics(sys, q, v, tau, f_ext)} if forward else {})
+
+
+def frame_quantities(sys, key, name, frame, q, v):
+    R, p = rbd.frame_pose(sys, q, name)
+    return {
+        f"{key} pose": jax.numpy.column_stack([R, p]),
+        f"{key} jacobian {frame}": rbd.frame_jacobian(sys, q, name, frame=frame),
+        f"{key} jacobian_dot_v {frame}": rbd.frame_jacobian_dot_v(sys, q, v, name, frame=frame),
+    }
+
+
+def forest_quantities(sys, frames, references, forward):
+    """Of several robots in one System: a function (q, v, a, tau, f_ext) -> dict.
+
+    `frames`: key of a robot -> name of a frame; `references`: key -> reference frame.
+    """
+
+    def all_of(q, v, a, tau, f_ext):
+        out = tree_quantities(sys, forward, q, v, a, tau, f_ext)
+        for key, name in frames.items():
+            out |= frame_quantities(sys, key, name, references[key], q, v)
+        return out
+
+    return jax.jit(jax.vmap(all_of))
+
+
+def quantities(sys, frames=(), regressor=True, forward=True, everything=True):
     """A function (q, v, a, tau, f_ext) -> dict with our values of what `Twin.reference` has.
 
     Compiling takes seconds per quantity, hence `everything=False`: poses, Jacobians, their drift, RNEA,
-    CRBA and ABA only; and `references`, the reference frames for Jacobians and drift (all by default).
+    CRBA and ABA only.
     """
-    references = references or list(REFERENCE_FRAMES)
 
     def core(q, v, a, tau, f_ext):
-        R, p = rbd.forward_kinematics(sys, q)
-        out = {
-            "poses": jax.numpy.concatenate([R, p[..., None]], -1),
-            "inverse_dynamics": rbd.inverse_dynamics(sys, q, v, a, f_ext),
-            "mass_matrix": rbd.mass_matrix(sys, q),
-        }
-        if forward:
-            out["forward_dynamics"] = rbd.forward_dynamics(sys, q, v, tau, f_ext)
+        out = tree_quantities(sys, forward, q, v, a, tau, f_ext)
         for name in frames:
-            R, p = rbd.frame_pose(sys, q, name)
-            out[f"{name} pose"] = jax.numpy.column_stack([R, p])
-            for frame in references:
-                J = rbd.frame_jacobian(sys, q, name, frame=frame)
-                Jdot_v = rbd.frame_jacobian_dot_v(sys, q, v, name, frame=frame)
-                out[f"{name} jacobian {frame}"], out[f"{name} jacobian_dot_v {frame}"] = J, Jdot_v
+            for frame in REFERENCE_FRAMES:
+                out |= frame_quantities(sys, name, name, frame, q, v)
         return out
 
     def the_rest(q, v, a, tau, f_ext):

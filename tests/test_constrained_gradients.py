@@ -14,12 +14,16 @@ from test_constrained_dynamics import PinocchioContacts
 import jaxrbd as rbd
 from jaxrbd import constraints as con
 
+SOLVERS = ("ConstrainedABA", "ProxPV", "ProxLTL", "ProxLTLs")
 WAYS = [
-    pytest.param(solver, way, marks=() if (solver, way) in QUICK else pytest.mark.all_robots)
-    for QUICK in [{("ConstrainedABA", "implicit")}]
-    for solver in ("ConstrainedABA", "ProxPV", "ProxLTL", "ProxLTLs")
+    pytest.param(solver, way, marks=() if (solver, way) == QUICK else pytest.mark.all_robots)
+    for QUICK in [("ConstrainedABA", "implicit")]
+    for solver in SOLVERS
     for way in ("implicit", "unrolled")
 ]
+EVERY = [(s, w) for s in (*SOLVERS, "Dense", "Classic") for w in ("implicit", "unrolled")]
+EVERY = [x for x in EVERY if x[0] in SOLVERS or x[1] == "implicit"]  # Soft: test_constrained_dynamics.py
+EVERY.remove(("ConstrainedABA", "implicit"))  # further below, by every leaf
 
 
 def held_dog(redundant=False):
@@ -50,17 +54,52 @@ def directional(f, args, rng, step=1e-5):
     d = jax.tree.map(direction, args)
 
     @jax.jit
-    def reverse(args, d):
+    def value_and_reverse(args, d):
         out, pull = jax.vjp(f, *args)
 
         def along(e):
             return sum(jnp.vdot(g, x) for g, x in zip(jax.tree.leaves(pull(e)), jax.tree.leaves(d)))
 
-        return jax.vmap(along)(jnp.eye(len(out), dtype=out.dtype))
+        return out, jax.vmap(along)(jnp.eye(len(out), dtype=out.dtype))
 
-    moved = jax.jit(lambda e: f(*jax.tree.map(lambda x, y: x + e * y, args, d)))
     forward = jax.jit(lambda args, d: jax.jvp(f, args, d)[1])
-    return reverse(args, d), (moved(step) - moved(-step)) / (2 * step), lambda: forward(args, d)
+    return value_and_reverse(args, d)[1], central(value_and_reverse, args, d, step), lambda: forward(args, d)
+
+
+def central(value_and_more, args, d, step=1e-5):
+    """The derivative of the value along d by differences; value_and_more(args, d) is compiled already."""
+    moved = lambda e: value_and_more(jax.tree.map(lambda x, y: x + e * y, args, d), d)[0]  # noqa: E731
+    return (moved(step) - moved(-step)) / (2 * step)
+
+
+@pytest.mark.parametrize(("solver", "way"), EVERY)
+def test_every_solver_has_the_derivatives_of_its_answer(solver, way, request):
+    """A held tool, by state, torques, masses and anchor: forward mode against differences.
+
+    `make test` takes reverse mode of unrolled ConstrainedABA alone: a VJP compiles twice as long.
+    """
+    sys = rbd.zoo.arm7()
+    q, v, tau = (jnp.asarray(x[0]) for x in cases.states(sys, 1))
+    held = con.connect(sys, "tool", q=q, baumgarte=0.1)
+    rng = np.random.default_rng(3)
+    w_a, w_lam = weigh(rng, sys, held.rows)
+    made = getattr(rbd, solver)(gradients=way)
+
+    def f(q, v, tau, mass, anchor):
+        rows = held.replace(position_b=anchor)
+        found = rbd.constrained_dynamics(sys.replace(mass=mass), q, v, tau, rows, made).value
+        return (w_a @ found.a + w_lam @ found.lam)[None]
+
+    args = (q, v, tau, sys.mass, held.position_b)
+    if request.config.getoption("--all-robots") or (solver, way) == ("ConstrainedABA", "unrolled"):
+        reverse, difference, _ = directional(f, args, rng)
+        np.testing.assert_allclose(reverse, difference, rtol=1e-6)
+        if solver == "ConstrainedABA":
+            return
+    d = jax.tree.map(lambda x: jnp.asarray(0.1 * rng.standard_normal(x.shape)), args)
+    value_and_forward = jax.jit(lambda args, d: jax.jvp(f, args, d))
+    forward = value_and_forward(args, d)[1]
+    np.testing.assert_allclose(forward, central(value_and_forward, args, d), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("solver", "way"), WAYS)

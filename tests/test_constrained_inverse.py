@@ -25,7 +25,13 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module",
+    params=[
+        "quadruped",
+        *(pytest.param(n, marks=pytest.mark.all_robots) for n in CASES if n != "quadruped"),
+    ],
+)
 def motion(request):
     """A motion that forces at the driven joints made."""
     make, actuated = CASES[request.param]

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import loops
@@ -94,26 +95,37 @@ def test_the_worst_result_counts():
     np.testing.assert_array_equal(worst(pairs[:, 0], pairs[:, 1]), [good, rest, bad, bad, bad])
 
 
-def test_gradient_of_a_constrained_rollout_against_differences():
-    """Projection included, the last step alone and with checkpoints, whose numbers are those of all steps."""
+def driven_four_bar(u, **more):
+    """A number that depends on the last configuration and forces of a four-bar driven by u, and its path."""
     sys, con, q = loops.four_bar()
-    start = rbd.State.at_rest(sys, q)
+    controls = u[:, None] * jnp.array([1.0, 0, 0])
+    more |= {"constraints": con, "solver": rbd.ProxLTL()}
+    path = rbd.rollout(sys, rbd.State.at_rest(sys, q), controls, rbd.SemiImplicitEuler(5e-3), **more)
+    return path.value.q[-1, 2] + path.stats.lam[-1, 2], path
 
-    def cost(u, **more):
-        controls = u[:, None] * jnp.array([1.0, 0, 0])
-        euler = rbd.SemiImplicitEuler(5e-3)
-        path = rbd.rollout(sys, start, controls, euler, constraints=con, solver=rbd.ProxLTL(), **more)
-        return path.value.q[-1, 2] + path.stats.lam[-1, 2], path
 
-    f = jax.jit(jax.value_and_grad(partial(cost, checkpoint=5, keep="last"), has_aux=True))
+def test_gradient_of_a_constrained_rollout_against_differences():
+    """Projection included."""
+    f = jax.jit(jax.value_and_grad(driven_four_bar, has_aux=True))
     u, d = jnp.linspace(0.5, 1, 10), jnp.linspace(1, -1, 10)
-    (_, last), slope = f(u)
+    (_, path), slope = f(u)
     central = (f(u + 1e-5 * d)[0][0] - f(u - 1e-5 * d)[0][0]) / 2e-5
     np.testing.assert_allclose(slope @ d, central, rtol=1e-6)
-    path = jax.jit(cost)(u)[1]
-    assert path.converged.all() and last.converged.all() and path.stats.moved.max() > 0
-    for a, b in zip(jax.tree.leaves(last), jax.tree.leaves(path)):
-        np.testing.assert_allclose(a, b[-1:], rtol=1e-9, atol=1e-12)
+    assert path.converged.all() and path.stats.moved.max() > 0
+
+
+@pytest.mark.all_robots
+def test_checkpoints_do_not_change_a_constrained_rollout():
+    """The last step alone and with checkpoints: numbers and gradient are those of all steps."""
+    u = jnp.linspace(0.5, 1, 10)
+    plain, checked = (
+        jax.jit(jax.value_and_grad(partial(driven_four_bar, **more), has_aux=True))(u)
+        for more in ({}, {"checkpoint": 5, "keep": "last"})
+    )
+    np.testing.assert_allclose(plain[1], checked[1], rtol=1e-9)
+    chex.assert_trees_all_close(
+        checked[0][1], jax.tree.map(lambda x: x[-1:], plain[0][1]), rtol=1e-9, atol=1e-12
+    )
 
 
 def brick():

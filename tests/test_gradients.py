@@ -154,11 +154,12 @@ def test_dynamics_match_differences(mixed, kind):
         )
 
     zero = jnp.zeros(4)
-    value, forward = jax.jit(along), jax.jit(jax.jacfwd(along))(zero)
+    value_and_jacobian = jax.jit(jax.jacfwd(lambda t: (along(t),) * 2, has_aux=True))
+    forward = value_and_jacobian(zero)[0]
     reverse = jax.jit(jax.grad(lambda t: weight @ along(t)))(zero)
     assert_close(reverse, weight @ forward, 1e-10)
     for k, name in enumerate(["q", "v", "a or tau", "f_ext"]):
-        expected = difference_quotient(value, np.zeros(4), np.eye(4)[k])
+        expected = difference_quotient(lambda t: value_and_jacobian(t)[1], np.zeros(4), np.eye(4)[k])
         assert_close(forward[:, k], expected, 1e-6, name)
 
 
@@ -187,10 +188,20 @@ def test_kinematics_mass_energy_and_momentum_match_differences(mixed, request):
     sizes = jax.eval_shape(quantities, 0.0)
     weights = {k: jnp.asarray(rng.standard_normal(s.shape)) for k, s in sizes.items()}
     score = lambda t: {k: jnp.sum(weights[k] * y) for k, y in quantities(t).items()}  # noqa: E731
-    value = jax.jit(score)
-    expected = {k: difference_quotient(lambda t, k=k: value(t)[k], 0.0, 1.0) for k in sizes}
-    total = lambda t: sum(y / expected[k] for k, y in score(t).items())  # noqa: E731
-    assert_close(jax.jit(jax.grad(total))(0.0), len(sizes), 1e-6)
+
+    @jax.jit
+    def slope_and_scores(t, scale):
+        def total(t):
+            scores = score(t)
+            return sum(y / scale[k] for k, y in scores.items()), scores
+
+        return jax.grad(total, has_aux=True)(t)
+
+    ones = dict.fromkeys(sizes, 1.0)
+    value = lambda t: slope_and_scores(t, ones)[1]  # noqa: E731
+    points = {k: value(1e-3 * k) for k in (-2, -1, 1, 2)}
+    expected = {k: difference_quotient(lambda t, k=k: points[round(1e3 * t)][k], 0.0, 1.0) for k in sizes}
+    assert_close(slope_and_scores(0.0, expected)[0], len(sizes), 1e-6)
     if request.config.getoption("--all-robots"):
         for mode, jacobian in {"reverse": jax.jacrev, "forward": jax.jacfwd}.items():
             ours = jax.jit(jacobian(score))(0.0)
@@ -209,7 +220,6 @@ def test_every_model_parameter_matches_differences(mixed):
     sys = mixed
     batch = states(sys, 3, seed=9)
 
-    @jax.jit
     def cost(sys):
         def one(q, v, a, tau, f):
             return jnp.sum(rbd.forward_dynamics(sys, q, v, tau, f) ** 2) + jnp.sum(
@@ -219,21 +229,18 @@ def test_every_model_parameter_matches_differences(mixed):
         return jnp.sum(jax.vmap(one)(*batch))
 
     gradient = jax.jit(jax.grad(cost))(sys)
-    tangent = jax.jit(lambda d: jax.jvp(cost, (sys,), (d,))[1])
+    value_and_tangent = jax.jit(lambda sys, d: jax.jvp(cost, (sys,), (d,)))
     rng = np.random.default_rng(10)
     for leaf in MODEL:
         value = getattr(sys, leaf)
         direction = jnp.asarray(rng.standard_normal(value.shape))
-        expected = difference_quotient(
-            lambda t, leaf=leaf, value=value, d=direction: cost(sys.replace(**{leaf: value + t * d})),
-            0.0,
-            1.0,
-            h=1e-4,
-        )
+        only = dataclasses.replace(jax.tree.map(jnp.zeros_like, sys), **{leaf: direction})
+        moved = lambda t, leaf=leaf, x=value, d=direction: sys.replace(**{leaf: x + t * d})  # noqa: E731
+        at = lambda t, moved=moved, d=only: value_and_tangent(moved(t), d)[0]  # noqa: E731
+        expected = difference_quotient(at, 0.0, 1.0, h=1e-4)
         slope = float(jnp.sum(getattr(gradient, leaf) * direction))
         assert slope == pytest.approx(float(expected), rel=1e-5), leaf
-        only = dataclasses.replace(jax.tree.map(jnp.zeros_like, sys), **{leaf: direction})
-        assert float(tangent(only)) == pytest.approx(slope, rel=1e-9), leaf
+        assert float(value_and_tangent(sys, only)[1]) == pytest.approx(slope, rel=1e-9), leaf
 
 
 def test_passive_parameters_match_differences_through_a_step():
@@ -381,20 +388,27 @@ def test_gradients_at_special_states():
     rest = (zero, zero, zero)
     dq, dv, u = (jnp.asarray(x) for x in rng.standard_normal((3, sys.nv)))
     moving = (0.1 * dq.at[8].set(-3.0), dv, u)  # off the limit, whose damper has a kink there
-    by_reverse, by_forward, value = (jax.jit(f) for f in (jax.jacrev(scores), jax.jacfwd(scores), scores))
+    by_reverse = jax.jit(jax.jacrev(scores))
+    value_and_tangent = jax.jit(lambda x, d: jax.jvp(scores, (x,), (d,)))
     for at in (rest, moving):
-        reverse, forward = by_reverse(at), by_forward(at)
-        for key, gradient in reverse.items():
-            assert all(np.isfinite(g).all() for g in (*gradient, *forward[key])), key
-            for k, name in enumerate(("q", "v", "u")):
-                direction = rng.standard_normal(sys.nv)
-                move = lambda t, k=k, d=direction, key=key, at=at: value(  # noqa: E731
-                    tuple(x + t * d if i == k else x for i, x in enumerate(at))
-                )[key]
+        reverse = by_reverse(at)
+        for k, name in enumerate(("q", "v", "u")):
+            direction = [zero, zero, zero]
+            direction[k] = jnp.asarray(rng.standard_normal(sys.nv))
+            moved = lambda h, at=at, d=tuple(direction): value_and_tangent(  # noqa: E731
+                tuple(x + h * y for x, y in zip(at, d)), d
+            )
+            points, forward = {j: moved(1e-5 * j)[0] for j in (-2, -1, 1, 2)}, moved(0.0)[1]
+            for key, gradient in reverse.items():
+                assert np.isfinite(gradient[k]).all() and np.isfinite(forward[key]), (key, name)
                 # across the limit spring's kink both give the mean of the two sides
-                slope = float(difference_quotient(move, 0.0, 1.0, h=1e-5))
-                assert gradient[k] @ direction == pytest.approx(slope, rel=1e-5, abs=1e-5), (key, name)
-                assert_close(gradient[k], forward[key][k], 1e-9, f"{key} {name}")
+                slope = float(
+                    difference_quotient(lambda t, p=points, key=key: p[round(1e5 * t)][key], 0.0, 1.0, h=1e-5)
+                )
+                along = float(gradient[k] @ direction[k])
+                assert along == pytest.approx(slope, rel=1e-5, abs=1e-5), (key, name)
+                scale = float(jnp.abs(gradient[k]).max())
+                assert float(forward[key]) == pytest.approx(along, rel=1e-9, abs=1e-9 * scale), (key, name)
 
 
 # --- discrete time -------------------------------------------------------------------------------------

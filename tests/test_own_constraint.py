@@ -60,7 +60,7 @@ def motions(sys, rows, solvers, q, v, tau):
 
 
 def test_a_distance_written_by_hand_is_ours():
-    """phi, J, J̇v, Delassus and KKT matrices and every solver, in a batch."""
+    """phi, J, J̇v, Delassus and KKT matrices and accelerations, in a batch."""
     sys, q, v, tau = pendulum()
     mine = con.function(sys, rod, params=PLACE, baumgarte=0.1, target=[0.3])
     ours = con.distance(
@@ -73,13 +73,12 @@ def test_a_distance_written_by_hand_is_ours():
     def run(rows, solvers, q, v, tau):
         return questions(sys, rows, q, v, tau), motions(sys, rows, solvers, q, v, tau)
 
-    found, answers = run(mine, SOLVERS, *states)
-    expected, (answer,) = run(ours, SOLVERS[-1:], *states)
+    found, (mine_moves,) = run(mine, SOLVERS[:1], *states)
+    expected, (ours_moves,) = run(ours, SOLVERS[:1], *states)
     for x, y in zip(found, expected):
         close(x, y)
-    for x in answers:
-        close(x.a, answer.a)
-        close(x.lam, answer.lam)
+    close(mine_moves.a, ours_moves.a)
+    close(mine_moves.lam, ours_moves.lam)
 
 
 def test_a_cam_against_a_dense_solve():
@@ -127,13 +126,12 @@ def test_rolling_written_by_hand_is_ours():
     def run(rows, solvers):
         return questions(sys, rows, q, v, tau), motions(sys, rows, solvers, q, v, tau)
 
-    found, answers = run(mine, (rbd.ConstrainedABA, rbd.ProxPV, rbd.ProxLTLs))
-    expected, (answer,) = run(ours, SOLVERS[-1:])
+    found, (x,) = run(mine, SOLVERS[:1])
+    expected, (y,) = run(ours, SOLVERS[:1])
     for k in (1, 2, 4, 5, 6):  # phi and what it pulls by are not psi's
         close(found[k], expected[k])
-    for x in answers:
-        close(x.a, answer.a)
-        close(x.lam, answer.lam)
+    close(x.a, y.a)
+    close(x.lam, y.lam)
     assert not con.constraint_error(sys, mine, q).any()
 
 
@@ -178,9 +176,9 @@ def test_derivatives_against_differences():
     d = jax.tree.map(lambda y: jnp.asarray(rng.standard_normal(y.shape)), x)
     w = jnp.asarray(rng.standard_normal(6))
     move = lambda h: jax.tree.map(lambda y, e: y + h * e, x, d)  # noqa: E731
-    far = jax.jit(jax.vmap(f))(jax.tree.map(lambda *y: jnp.stack(y), *(move(h) for h in (1e-5, -1e-5))))
-    central = (far[0] - far[1]) / 2e-5
-    forward = jax.jit(lambda x: jax.jvp(f, (x,), (d,))[1])(x)
+    value_and_tangent = jax.jit(lambda x: jax.jvp(f, (x,), (d,)))
+    central = (value_and_tangent(move(1e-5))[0] - value_and_tangent(move(-1e-5))[0]) / 2e-5
+    forward = value_and_tangent(x)[1]
     np.testing.assert_allclose(forward, central, rtol=1e-6, atol=1e-6 * np.abs(central).max())
     g = jax.jit(jax.grad(lambda x: f(x) @ w))(x)
     along = sum(jnp.vdot(y, e) for y, e in zip(jax.tree.leaves(g), jax.tree.leaves(d)))

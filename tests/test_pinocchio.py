@@ -1,6 +1,7 @@
 """Every tree algorithm against Pinocchio, on the robots of example-robot-data, fixed and floating, float64.
 
-Compiling dominates: all quantities of one robot are one jitted function, mapped over random states.
+Compiling dominates: all quantities are one jitted function, mapped over random states, and several robots are
+one System.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ STATES = 4
 TOLERANCE = 1e-9
 EPS = np.finfo(np.float64).eps
 BASES = ["fixed", "free"]
+FOREST = 10  # robots side by side
 PR2 = ("pr2_description/urdf/pr2.urdf", "free")
 FULL = [
     pytest.param(*case, marks=() if case == PR2 else pytest.mark.all_robots)
@@ -57,30 +59,87 @@ def stack(rows):
     return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
 
 
-def compare(urdf, base, everything, references=None):
+def compare(urdf, base, everything):
     """Quantities that differ from Pinocchio's on random states; ABA as far as the condition number allows."""
     sys = robots.load(urdf, base)
-    twin = robots.Twin(sys, robots.pinocchio_model(urdf, base))
     states = robots.random_states(sys, STATES, seed=sys.nv)
     frames = [chosen_frame(sys)]
     forward = urdf not in robots.SINGULAR
-    reference = stack([twin.reference(*state, frames=frames) for state in zip(*states, strict=True)])
+    reference = references_of(sys, urdf, base, states, frames)
     everything = everything and sys.nb > 0  # a centre of mass must exist
-    evaluate = robots.quantities(sys, frames, forward=forward, everything=everything, references=references)
+    evaluate = robots.quantities(sys, frames, forward=forward, everything=everything)
     ours = evaluate(*map(jnp.asarray, states))
+    return disagreements(ours, reference, sys, forward_tolerance(reference, sys, forward))
+
+
+def references_of(sys, urdf, base, states, frames):
+    twin = robots.Twin(sys, robots.pinocchio_model(urdf, base))
+    return stack([twin.reference(*state, frames=frames) for state in zip(*states, strict=True)])
+
+
+def forward_tolerance(reference, sys, forward=True):
     worst = np.linalg.cond(reference["mass_matrix"]).max() if sys.nv and forward else 1.0
-    return disagreements(ours, reference, sys, max(TOLERANCE, 10 * EPS * worst))
+    return max(TOLERANCE, 10 * EPS * worst)
 
 
-def test_kinematics_and_dynamics(urdf, base, request):
-    """Poses, Jacobians and J-dot v, RNEA and ABA with external forces, CRBA.
+# --- forests: robots side by side in one System, so that one program serves them all ------------------------
 
-    The reference frame of the Jacobians changes from robot to robot; with --all-robots each has all three.
+
+def forests(config):
+    """(urdf, base) in groups; the two robots whose mass matrix is singular stand alone."""
+    cases = robots.REPRESENTATIVE_CASES
+    if config.getoption("--all-robots"):
+        cases = [(urdf, base) for urdf in robots.URDFS for base in BASES]
+    singular = [[case] for case in cases if case[0] in robots.SINGULAR]
+    cases = [case for case in cases if case[0] not in robots.SINGULAR]
+    return [cases[k : k + FOREST] for k in range(0, len(cases), FOREST)] + singular
+
+
+def pytest_generate_tests(metafunc):
+    if "forest" in metafunc.fixturenames:
+        found = forests(metafunc.config)
+        names = [f"{robots.short_name(group[0][0])}-and-{len(group) - 1}" for group in found]
+        metafunc.parametrize("forest", found, ids=names)
+
+
+def test_kinematics_and_dynamics(forest, request):
+    """Poses, Jacobians and J-dot v, RNEA and ABA with external forces, CRBA of robots side by side.
+
+    Robots of a forest do not know of each other: outside of its own block every matrix is zero. Three robots
+    of each forest have Jacobians, each in another reference frame; with --all-robots all of them.
     """
-    every = list(robots.REFERENCE_FRAMES)
-    one = [every[robots.URDFS.index(urdf) % 3]]
-    chosen = every if request.config.getoption("--all-robots") else one
-    assert not compare(urdf, base, everything=False, references=chosen)
+    parts = [robots.load(urdf, base) for urdf, base in forest]
+    names = [str(k) for k in range(len(parts))]
+    sys = rbd.combine(*parts, names=names)
+    assert sys.body_names == tuple(f"{n}/{b}" for n, part in zip(names, parts) for b in part.body_names)
+    states = [robots.random_states(part, STATES, seed=part.nv) for part in parts]
+    joined = [np.concatenate(x, 1) for x in zip(*states, strict=True)]
+    every = request.config.getoption("--all-robots")
+    chosen = {n: chosen_frame(part) for n, part in zip(names, parts)} if every else {}
+    for n, part in [(n, p) for n, p in zip(names, parts) if p.nv][:3]:
+        chosen[n] = chosen_frame(part)
+    frames = {n: list(robots.REFERENCE_FRAMES)[int(n) % 3] for n in chosen}
+    forward = forest[0][0] not in robots.SINGULAR
+    evaluate = robots.forest_quantities(sys, {n: f"{n}/{f}" for n, f in chosen.items()}, frames, forward)
+    ours = {key: np.asarray(x) for key, x in evaluate(*map(jnp.asarray, joined)).items()}
+    body, dof = 0, 0
+    for n, part, (urdf, base), state in zip(names, parts, forest, states, strict=True):
+        bodies, dofs = slice(body, body + part.nb), slice(dof, dof + part.nv)
+        body, dof = body + part.nb, dof + part.nv
+        outside = np.delete(ours["mass_matrix"][:, dofs], np.arange(sys.nv)[dofs], 2)
+        assert not outside.any(), f"{urdf}: coupled to other robots"
+        mine = {"poses": ours["poses"][:, bodies], "mass_matrix": ours["mass_matrix"][:, dofs, dofs]}
+        mine |= {key: ours[key][:, dofs] for key in ("inverse_dynamics", "forward_dynamics") if key in ours}
+        if n in chosen:
+            for what in ("pose", f"jacobian {frames[n]}", f"jacobian_dot_v {frames[n]}"):
+                x = ours[f"{n} {what}"]
+                if what.startswith("jacobian "):
+                    assert not np.delete(x, np.arange(sys.nv)[dofs], 2).any()
+                    x = x[:, :, dofs]
+                mine[f"{chosen[n]} {what}"] = x
+        reference = references_of(part, urdf, base, state, [chosen[n]] if n in chosen else [])
+        lines = disagreements(mine, reference, part, forward_tolerance(reference, part, forward))
+        assert not lines, f"{urdf}, {base}: {lines}"
 
 
 @pytest.mark.parametrize(("urdf_full", "base_full"), FULL, ids=lambda x: robots.short_name(x))

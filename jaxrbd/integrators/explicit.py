@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 
 from jaxrbd.errors import ArgumentError
@@ -101,20 +102,22 @@ class RK4:
     def step(self, problem: StepProblem, state: State) -> Solution:
         sys, q, v, t = problem.sys, state.q, state.v, problem.t
         h = jnp.asarray(self.dt, sys.dtype)
-        stages: list[Solution] = []
 
-        def rate(t, u, w):
-            """Derivatives of the increment u (q = q0 ⊞ u) and of the velocity."""
-            stages.append(problem.dynamics(integrate(sys, q, u), w, t))
-            return exp_inverse(sys, u, w), stages[-1].value.a
+        def stage(x, coefficients):
+            """Derivatives (ku, kv) of the increment u (q ⊞ u) and of the velocity, and their sums so far."""
+            (ku, kv), sums = x
+            c, b = coefficients
+            u, w = c * h * ku, v + c * h * kv
+            found = problem.dynamics(integrate(sys, q, u), w, t + c * h)
+            k = exp_inverse(sys, u, w), found.value.a
+            return (k, jax.tree.map(lambda s, k: s + b * k, sums, k)), found
 
-        zero, half = jnp.zeros_like(v), t + 0.5 * h
-        k1u, k1v = rate(t, zero, v)
-        k2u, k2v = rate(half, 0.5 * h * k1u, v + 0.5 * h * k1v)
-        k3u, k3v = rate(half, 0.5 * h * k2u, v + 0.5 * h * k2v)
-        k4u, k4v = rate(t + h, h * k3u, v + h * k3v)
-        u = h / 6 * (k1u + 2 * k2u + 2 * k3u + k4u)
-        new_q, new_v = integrate(sys, q, u), v + h / 6 * (k1v + 2 * k2v + 2 * k3v + k4v)
+        # a loop, so that constrained dynamics are compiled once, not four times
+        c, b = jnp.array([[0, 0.5, 0.5, 1], [1, 2, 2, 1]], sys.dtype)
+        zero = (jnp.zeros_like(v), jnp.zeros_like(v))
+        (_, (u, dv)), found = jax.lax.scan(stage, (zero, zero), (c, b))
+        stages = [jax.tree.map(lambda x, k=k: x[k], found) for k in range(4)]
+        new_q, new_v = integrate(sys, q, h / 6 * u), v + h / 6 * dv
         return settle(problem, stages, q, new_q, new_v, carry)
 
 

@@ -1,0 +1,1 @@
+ALLOWED: dict[str, int] = {}
