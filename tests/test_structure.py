@@ -11,7 +11,7 @@ import jaxrbd
 ROOT = Path(jaxrbd.__file__).parent
 # each layer may import itself and the ones before it
 LAYERS = [
-    ("errors",),
+    ("errors", "typing"),
     ("joints",),
     ("model",),
     ("engine",),

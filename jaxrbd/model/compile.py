@@ -64,7 +64,7 @@ class _Compiler:
                 bodies.append(self.link_body[frame_of[fr.body]])
                 poses.append(self.link_pose[frame_of[fr.body]] @ fr.pose)
         joint_index = {j.name: i for i, j in enumerate(self.joints)}
-        dof = lambda key: np.concatenate([per_dof(j, key) for j in self.joints] or [[]])  # noqa: E731
+        dof = lambda key: np.concatenate([np.zeros(0), *(per_dof(j, key) for j in self.joints)])  # noqa: E731
         diagonal = self._inertia_at_neutral(links)
         shapes = [(frame_of[b.name], s) for b in links for s in b.shapes] + [(-1, s) for s in d.world_shapes]
         mimics = [
@@ -112,7 +112,7 @@ class _Compiler:
         for row, key in zip(keys_u, d.keyframes):
             if key.u is not None and len(key.u) == len(d.actuators):
                 row[:] = [u for u, a in zip(key.u, d.actuators) if a.joint in joint_index]
-        q0 = np.concatenate(self.start or [[]])
+        q0 = np.concatenate([np.zeros(0), *self.start])
         if "home" in topology.keyframe_names:
             q0 = keys_q[topology.keyframe_names.index("home")]
         omega = _LIMIT_FREQUENCY

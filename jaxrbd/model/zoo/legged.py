@@ -36,7 +36,6 @@ def quadruped(actuation: str = "torque", kp: float = 40.0, kd: float = 1.0) -> D
         )
         for part, parent, xyz, axis, limits, effort, speed in joints:
             motors.append(f"{leg}_{part}")
-            common = {"damping": 0.1, "friction": 0.2, "armature": 0.01}
             b.joint(
                 motors[-1],
                 "revolute",
@@ -47,7 +46,9 @@ def quadruped(actuation: str = "torque", kp: float = 40.0, kd: float = 1.0) -> D
                 limits=limits,
                 effort=effort,
                 velocity=speed,
-                **common,
+                damping=0.1,
+                friction=0.2,
+                armature=0.01,
             )
         b.frame(f"{leg}_foot", f"{leg}_calf", (0, 0, -calf))
     drive(b, motors, actuation, kp, kd)
@@ -180,7 +181,8 @@ def humanoid(
         b.frame(f"{word}_sole", f"{word}_foot", (0.03 * h, 0, -0.039 * h))
         b.frame(f"{word}_palm", f"{word}_hand", (0, 0, -0.05 * h))
         for finger, (place, lengths, axes) in FINGERS.items() if hands else ():
-            parent, xyz = f"{word}_hand", (place[0] * h, place[1] * h * side, place[2] * h)
+            parent = f"{word}_hand"
+            xyz: tuple[float, float, float] = (place[0] * h, place[1] * h * side, place[2] * h)
             for k, (length, axis) in enumerate(zip(lengths, axes)):
                 bend = (finger + f"_{k + 1}", {"x": (1, 0, 0), "y": (0, 1, 0), "z": (0, 0, 1)}[axis])
                 shape = b.capsule_between(0.004 * h, (0, 0, 0), (0, 0, -max(length, 0.004) * h))
