@@ -11,7 +11,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jaxrbd.constraints.data import Constraints, as_constraints
+from jaxrbd.constraints.data import Constraints, ConstraintsLike, as_constraints
 from jaxrbd.constraints.dynamics import constrained_dynamics
 from jaxrbd.constraints.jacobian import constraint_velocity, evaluate
 from jaxrbd.constraints.solver import Solver
@@ -20,6 +20,7 @@ from jaxrbd.model.system import System, pytree, static
 from jaxrbd.solution import Result, Solution, largest
 from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.manifold import integrate
+from jaxrbd.typing import ArrayLike
 
 
 @pytree
@@ -64,7 +65,13 @@ class ProjectionStats:
     change: jax.Array
 
 
-def project(sys: System, constraints, q, v=None, settings: Projection | None = None) -> Solution:
+def project(
+    sys: System,
+    constraints: ConstraintsLike,
+    q: ArrayLike,
+    v: ArrayLike | None = None,
+    settings: Projection | None = None,
+) -> Solution:
     """Solution(Projected(q, v)) with phi(q) = 0 and J v = 0, near the given state in the mass metric.
 
     Rows at the level of velocities have phi = 0, and q moves along them only. `result` is `stationary` where

@@ -66,9 +66,9 @@ class Proximal(Solver):
     def __post_init__(self):
         name = type(self).__name__
         numbers = (int, float, np.ndarray, np.generic, jax.Array)
-        known = isinstance(self.mu, numbers) and not isinstance(self.mu, jax.core.Tracer)
-        if known and np.ndim(self.mu) == 0 and not 0 < float(self.mu) < np.inf:
-            raise ArgumentError(f"{name}: mu is {self.mu!r}, expected a positive penalty such as 1e6.")
+        mu = self.mu if isinstance(self.mu, numbers) and not isinstance(self.mu, jax.core.Tracer) else 1.0
+        if np.ndim(mu) == 0 and not 0 < float(mu) < np.inf:
+            raise ArgumentError(f"{name}: mu is {mu!r}, expected a positive penalty such as 1e6.")
         if self.iterations is not None and (not isinstance(self.iterations, int) or self.iterations < 1):
             raise ArgumentError(f"{name}: iterations is {self.iterations!r}, expected a positive integer.")
         if self.tolerance is not None and not self.tolerance > 0:

@@ -70,7 +70,8 @@ class SemiImplicitEuler:
         end = advance(sys, q, v, a, dt)
         if self.conserve_momentum:
             end = keep_momentum(sys, (q, v), a, end, dt)
-        return settle(problem, stages, q, *end, carry_momentum if self.conserve_momentum else carry)
+        q1, v1 = end
+        return settle(problem, stages, q, q1, v1, carry_momentum if self.conserve_momentum else carry)
 
     def _damped(self, sys: System, dt, later) -> System:
         """The System whose acceleration at v has its dampers and dry friction at v' = v + dt a."""
@@ -138,5 +139,6 @@ def joint_bracket(sys: System, x, y):
         if (group := TYPES[kind].group) is None:
             pieces.append(jnp.zeros(j - i, x.dtype))
         else:
-            pieces += group.bracket(*([z[i:j][part] for part in group.parts_v] for z in (x, y)))
+            u, w = (tuple(z[i:j][part] for part in group.parts_v) for z in (x, y))
+            pieces += group.bracket(u, w)
     return jnp.concatenate(pieces)

@@ -70,9 +70,10 @@ def _adapted(d: Description, loop: Loop, positions: Positions) -> Loop | None:
         if loop.body_a in positions:
             return None
         if loop.body_b in positions:
-            if np.size(positions[loop.body_b]) != 1:
+            where = positions[loop.body_b]
+            if isinstance(where, Pose) or np.size(where) != 1:
                 return None
-            value = np.polynomial.Polynomial(loop.coefficients)(float(positions[loop.body_b][0]))
+            value = np.polynomial.Polynomial(loop.coefficients)(float(where[0]))
             return replace(loop, body_b=loop.body_a, coefficients=(float(value),))
         return loop
     joint_of = {j.child: j for j in d.joints}

@@ -10,6 +10,7 @@ free joint differs (`convert.to_mujoco`). What a Description cannot hold is list
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -118,7 +119,7 @@ def _joint(ctx: Context, j: int, parent: str, child: str, pose: Pose) -> Joint:
     return Joint(ctx.joints[j], _TYPES[kind], parent, child, placement, offset, **values)
 
 
-def _joint_values(ctx: Context, j: int, kind: str) -> dict:
+def _joint_values(ctx: Context, j: int, kind: str) -> dict[str, Any]:
     """Limits, damping, dry friction, armature and springs, per degree of freedom in our order."""
     m, name = ctx.m, ctx.joints[j]
     nv = {FREE: 6, BALL: 3}.get(kind, 1)
@@ -129,7 +130,7 @@ def _joint_values(ctx: Context, j: int, kind: str) -> dict:
         values = tuple(float(x) for x in field[start : start + nv][order])
         return values if nv > 1 and len(set(values)) > 1 else values[0]
 
-    values = {"armature": per_dof(m.dof_armature)}
+    values: dict[str, Any] = {"armature": per_dof(m.dof_armature)}
     if kind == FREE and np.any(values["armature"]):
         ctx.lost.append(f"armature of free joint {name!r} in world axes (here it acts on the body twist)")
     if "damper" not in ctx.disabled:

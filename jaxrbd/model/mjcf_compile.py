@@ -126,9 +126,7 @@ def _mesh_asset(mesh: MjsMesh, safe: MjcfText) -> MeshAsset:
     )
 
 
-def _needed_meshes(
-    mujoco: ModuleType, spec: MjSpec, meshes: dict[str, MeshAsset], source: str
-) -> set[str]:
+def _needed_meshes(mujoco: ModuleType, spec: MjSpec, meshes: dict[str, MeshAsset], source: str) -> set[str]:
     """Meshes whose vertices decide an inertia or a fitted primitive; ModelError if such a file is missing."""
     needed = set()
     for body in spec.bodies:

@@ -86,7 +86,7 @@ class _Rewriter:
             raise ModelError(self.source, f"more than {MAX_FREEDOMS} joints", "Split the model into several.")
         if self.depth == 0:
             self.result.options = {key for option in root.iterfind("option") for key in option.attrib}
-        for compiler in root.iterfind("compiler"):
+        for compiler in root.all("compiler"):
             self._compiler(compiler)
         copies = sum(self._visit(child, 1, depth=1) for child in list(root))
         if copies > MAX_COPIES and any(True for _ in root.iter("replicate")):

@@ -59,7 +59,7 @@ def read_urdf(
     leftovers = _leftovers(root, source)
     read = Reader(source)
     meshes = Meshes(folder, package_folders(package_dirs))
-    links, joint_elements = list(root.iterfind("link")), list(root.iterfind("joint"))
+    links, joint_elements = root.all("link"), root.all("joint")
     freedoms = sum(TYPES[t].nv for j in joint_elements if (t := j.get("type", "")) in TYPES)
     if freedoms > MAX_FREEDOMS:
         cause = f"{freedoms} degrees of freedom, more than {MAX_FREEDOMS}"

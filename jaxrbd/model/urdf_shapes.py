@@ -41,8 +41,7 @@ class Meshes:
 def read_materials(read: Reader, root: Element) -> dict[str, tuple[float, ...]]:
     """Colours by name: those defined at the top, then those defined inside a visual; the first one wins."""
     materials: dict[str, tuple[float, ...]] = {}
-    inside = root.iterfind("link/visual/material")
-    for material in [*root.iterfind("material"), *inside]:
+    for material in root.all("material") + root.all("link/visual/material"):
         color = _color(read, material, material)
         if color is not None and (name := material.get("name")):
             materials.setdefault(name, color)
@@ -77,7 +76,7 @@ def read_shapes(
 
 def _geometry(read: Reader, link: Element, element: Element) -> tuple[str, tuple[float, ...], str]:
     """(kind, size, mesh file name)"""
-    shape = next((g for g in element.iterfind("geometry/*") if g.tag in _KINDS), None)
+    shape = next((g for g in element.all("geometry/*") if g.tag in _KINDS), None)
     if shape is None:
         remedy = f"Put one of {', '.join(f'<{kind}>' for kind in _KINDS)} into its <geometry>."
         raise ModelError(read.at(link, element), f"<{element.tag}> without a known geometry", remedy)

@@ -81,6 +81,8 @@ class Reader:
         value = float(word) if _NUMBER.fullmatch(word) else math.nan
         if math.isfinite(value):
             return value
-        cause = f'<{element.tag} {key}="{short(element.get(key, ""))}">: "{short(word)}" is not a finite number'
+        cause = (
+            f'<{element.tag} {key}="{short(element.get(key, ""))}">: "{short(word)}" is not a finite number'
+        )
         remedy = "Write a decimal number such as 0.5 or -1e-3; for no limit leave the attribute out."
         raise ModelError(self.at(owner, element), cause, remedy)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 from xml.parsers import expat
 
 from jaxrbd.errors import ModelError
@@ -29,14 +29,15 @@ class Element(ET.Element):
 
     line: int = 0
 
-    if TYPE_CHECKING:  # nothing but Elements stands in an Element
+    def all(self, path: str) -> list[Element]:
+        """`findall`, for a type checker: nothing but Elements stands in an Element."""
+        return [element for element in self.iterfind(path) if isinstance(element, Element)]
+
+    if TYPE_CHECKING:
 
         def __iter__(self) -> Iterator[Element]: ...
         def iter(self, tag: str | None = None) -> Generator[Element, None, None]: ...
         def find(self, path: str, namespaces: dict[str, str] | None = None) -> Element | None: ...
-        def iterfind(
-            self, path: str, namespaces: dict[str, str] | None = None
-        ) -> Generator[Element, None, None]: ...
 
 
 def parse_xml(text: str | bytes, source: str = "<string>") -> Element:
@@ -122,7 +123,7 @@ class _Tree:
                 parent.text = "".join(self.text)
             self.text.clear()
 
-    def refuse_dtd(self, *_: object) -> None:
+    def refuse_dtd(self, *_: object) -> NoReturn:
         where = f"{self.source}, line {self.line()}"
         raise ModelError(where, "document type and entity declarations are refused", _NO_DTD)
 
