@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import loops
@@ -112,8 +113,8 @@ def test_gradient_of_a_constrained_rollout_against_differences():
     np.testing.assert_allclose(slope @ d, central, rtol=1e-6)
     path = jax.jit(cost)(u)[1]
     assert path.converged.all() and last.converged.all() and path.stats.moved.max() > 0
-    for a, b in zip(jax.tree.leaves(last), jax.tree.leaves(path)):
-        np.testing.assert_allclose(a, b[-1:], rtol=1e-9, atol=1e-12)
+    end = jax.tree.map(lambda x: x[-1:], path)
+    chex.assert_trees_all_close(last, end, rtol=1e-9, atol=1e-12)
 
 
 def brick():

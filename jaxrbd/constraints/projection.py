@@ -8,6 +8,8 @@ serves here, redundant rows do no harm, and what cannot be met is met in the sen
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
@@ -91,15 +93,7 @@ def project(
         target=jnp.zeros_like(con.target),
     )
 
-    def newton(carry, _):
-        q, _ = carry
-        dq = at_rest(sys, q, pull, settings.solver).value.a
-        longest = largest(dq)
-        dq = dq * jnp.where(longest > limit, limit / jnp.where(longest > limit, longest, 1), 1)
-        return (integrate(sys, q, dq), longest), None
-
-    start = (q, jnp.zeros((), sys.dtype))
-    (q, change), _ = jax.lax.scan(newton, start, length=settings.iterations)
+    q, change = _newton(sys, pull, settings.solver, q, limit, settings.iterations)
     if v is not None:
         (v,) = arguments(sys, v=v)
         v = v + velocity_jump(sys, q, v, con, 1, settings.solver).value.a
@@ -108,6 +102,20 @@ def project(
     stats = ProjectionStats(largest(phi), largest(u), change)
     scale = jnp.maximum(1, largest(speed))
     return Solution(Projected(q, v), _classify(settings, stats, scale), stats)
+
+
+@partial(jax.jit, static_argnames="iterations", inline=True)  # a loop outside jit would compile in every call
+def _newton(sys: System, pull: Constraints, solver: Solver | None, q, limit, iterations: int):
+    """q after so many steps of Newton's iteration, none longer than `limit`; and the length of the last."""
+
+    def once(carry, _):
+        q, _ = carry
+        dq = at_rest(sys, q, pull, solver).value.a
+        longest = largest(dq)
+        dq = dq * jnp.where(longest > limit, limit / jnp.where(longest > limit, longest, 1), 1)
+        return (integrate(sys, q, dq), longest), None
+
+    return jax.lax.scan(once, (q, jnp.zeros((), sys.dtype)), length=iterations)[0]
 
 
 def at_rest(sys: System, q, con: Constraints, solver: Solver | None) -> Solution:
