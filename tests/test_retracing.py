@@ -8,6 +8,7 @@ import pytest
 
 import jaxrbd as rbd
 from jaxrbd import constraints as con
+from jaxrbd.constraints import projection
 
 SYS = rbd.zoo.double_pendulum()
 Q = np.array([0.1, 0.2])
@@ -127,6 +128,15 @@ def test_springs_projection_and_inverse_kinematics(systems):
         q = reach(sys, Q, np.ones(3)).value
         put(sys, con.connect(SYS, "tip", q=q), q)
     reach(SYS, q, jnp.zeros(3))
+
+
+def test_projection_outside_jit_compiles_once():
+    rows = con.connect(SYS, "tip", q=Q)
+    counts = set()
+    for q in (Q, Q + 0.01, Q - 0.01):
+        rbd.project(SYS, rows, q)
+        counts.add(projection._newton._cache_size())
+    assert len(counts) == 1
 
 
 def test_numbers_of_models_are_not_weak():
