@@ -15,6 +15,8 @@ import socket
 import time
 import warnings
 import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +77,12 @@ def configure_cpu(devices: int | None = None, fusion: bool = True) -> int:
     return count
 
 
-def connect_hosts(address=None, processes=None, process=None, timeout: float = 120.0) -> None:
+def connect_hosts(
+    address: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
+    timeout: float = 120.0,
+) -> None:
     """Join the processes of a program that runs on several hosts; call it before JAX computes anything.
 
     Every process runs the same program and passes the same `address` ("host:port" of process 0, any free
@@ -101,8 +108,11 @@ def connect_hosts(address=None, processes=None, process=None, timeout: float = 1
             ) from error
         return
     host, _, port = str(address).rpartition(":")
-    whole = isinstance(processes, int) and isinstance(process, int) and 0 <= process < processes
-    if not whole or not host or not port.isdigit():
+    if (
+        not (isinstance(processes, int) and isinstance(process, int) and 0 <= process < processes)
+        or not host
+        or not port.isdigit()
+    ):
         raise ArgumentError(
             f"connect_hosts: found address {address!r}, process {process!r} of {processes!r}, expected "
             "'host:port' and integers 0 <= process < processes. Pass all three, or none under a launcher "
@@ -127,7 +137,7 @@ def _call_roll(port: int, processes: int, timeout: float) -> None:
         raise RbdError(
             f"connect_hosts: cannot listen on port {port} ({error}). Choose a free port."
         ) from error
-    reports = []
+    reports: list[tuple[str, socket.socket]] = []
     with server:
         while len(reports) < processes - 1 and (left := end - time.monotonic()) > 0:
             server.settimeout(left)
@@ -177,7 +187,13 @@ def _answer_roll(host: str, port: int, processes: int, process: int, timeout: fl
     )
 
 
-def spread(f, devices=None, *, in_axes=0, pad: bool = True):
+def spread(
+    f: Callable[..., Any],
+    devices: Sequence[jax.Device] | None = None,
+    *,
+    in_axes: int | Sequence[Any] = 0,
+    pad: bool = True,
+) -> Callable[..., Any]:
     """Vectorise f over the leading axis of its arguments and share the batch among all devices.
 
     spread(f)(*args) equals jax.jit(jax.vmap(f, in_axes))(*args). `in_axes` is 0, or a tuple with 0 (batched)
@@ -269,7 +285,8 @@ def spread(f, devices=None, *, in_axes=0, pad: bool = True):
         return jax.tree.map(lambda y: y[:size], out) if size % len(local) else out
 
     if len(owners) == 1:
-        run.lower = lambda *args: jax.jit(lambda *each: mapped(*split(each))).lower(*join(*prepare(args)[0]))
+        whole = jax.jit(lambda *each: mapped(*split(each)))
+        vars(run)["lower"] = lambda *args: whole.lower(*join(*prepare(args)[0]))
     return run
 
 
@@ -323,7 +340,7 @@ def _batch_size(batched: tuple) -> int:
 
 def _over_processes(mapped, mesh, home):
     """`mapped`, a program on the mesh of all processes, for arrays on this process's own mesh, `home`."""
-    checked = []
+    checked: list[np.ndarray] = []
 
     def exchange(tree, source, target, spec):
         """The same shards as arrays on the other mesh: a part of the global ones, or all of our own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from inspect import signature
 
@@ -14,15 +15,19 @@ from jaxrbd.errors import ArgumentError
 from jaxrbd.joints import TYPES
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree.arguments import arguments, array
+from jaxrbd.typing import Array, ArrayLike
 
 # These forces cost little: reverse mode computes their insides again rather than keep them for every step.
 _forgetful = partial(jax.checkpoint, prevent_cse=False)
+
+ForceLike = ArrayLike | Callable[..., ArrayLike]  # numbers, or a function (sys, q, v), or (sys, q, v, t)
 
 
 @lru_cache(maxsize=512)
 def _scalar_coordinates(t: Topology):
     """(dofs, q indices) of the degrees of freedom that have a scalar coordinate."""
-    dofs, coords = [], []
+    dofs: list[int] = []
+    coords: list[int] = []
     for kind, q, v, v_end in zip(t.joint_types, t.q_starts, t.v_starts, t.v_starts[1:]):
         if not TYPES[kind].on_manifold:
             dofs += range(v, v_end)
@@ -46,7 +51,7 @@ def joint_positions(sys: System, q):
     return gather(jnp.concatenate([q, jnp.zeros(1, q.dtype)]), index)
 
 
-def passive_force(sys: System, q, v):
+def passive_force(sys: System, q: ArrayLike, v: ArrayLike) -> Array:
     """Springs, damping, smoothed dry friction and limit springs: the joint forces that `step` adds, (nv,).
 
     tau = -k (q - q_rest) - d v - friction tanh(v / slip_speed) - limit springs. Springs and limits act on
@@ -86,7 +91,7 @@ def limit_force(sys: System, x, v):
     return sys.limit_stiffness * (below - above) - sys.limit_damping * v * fade
 
 
-def actuator_force(sys: System, q, v, u):
+def actuator_force(sys: System, q: ArrayLike, v: ArrayLike, u: ArrayLike) -> Array:
     """Joint forces (nv,) of the actuators for controls u (nu,), clipped to control and force ranges.
 
     Each actuator gives gear * clip(gain u + bias0 + bias1 gear q + bias2 gear v); the joint's sum is

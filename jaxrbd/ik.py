@@ -11,6 +11,7 @@ of the algorithm.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -19,12 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.errors import ArgumentError
-from jaxrbd.ik_targets import ROWS, frame_errors, norm, read_targets, read_weights, worst_errors
+from jaxrbd.ik_targets import ROWS, Target, frame_errors, norm, read_targets, read_weights, worst_errors
 from jaxrbd.joints import TYPES
 from jaxrbd.model.system import System, find, pytree, static
 from jaxrbd.solution import Result, Solution, largest
 from jaxrbd.tree.arguments import arguments, array
 from jaxrbd.tree.manifold import difference, integrate, normalize
+from jaxrbd.typing import ArrayLike
 
 STILL = 1e-3  # cosine between the error and what joints can change of it, below which nothing is left to gain
 
@@ -65,8 +67,16 @@ class InverseKinematicsStats:
 
 
 def inverse_kinematics(
-    sys: System, q0, targets, *, solver=None, weights=None, rest=None, rest_weight=1e-2, fixed_joints=()
-):
+    sys: System,
+    q0: ArrayLike,
+    targets: dict[str, Target],
+    *,
+    solver: GaussNewton | None = None,
+    weights: Mapping[str, ArrayLike] | None = None,
+    rest: ArrayLike | None = None,
+    rest_weight: ArrayLike = 1e-2,
+    fixed_joints: Sequence[str] = (),
+) -> Solution:
     """q within joint limits that brings named frames to their targets: Solution(q, result, stats).
 
     `targets`: {frame: (R, p)} for poses, {frame: p} for points, {frame: R} for orientations, in world axes.
@@ -204,7 +214,9 @@ def _fading(iterations: int, with_rest: bool):
 
 def _coordinates(sys: System, fixed_joints):
     """Mask of the degrees of freedom that move, and where those that limits apply to stand in q and in v."""
-    movable, scalar_q, scalar_v = np.ones(sys.nv), [], []
+    movable = np.ones(sys.nv)
+    scalar_q: list[int] = []
+    scalar_v: list[int] = []
     for name, kind in zip(sys.joint_names, sys.joint_types):
         q, v = sys.q_index(name), sys.v_index(name)
         if name in fixed_joints:

@@ -18,11 +18,14 @@ from jaxrbd.model.system import System
 from jaxrbd.solution import largest
 from jaxrbd.tree.arguments import array, frame_index
 from jaxrbd.tree.frames import frame_jacobian, frame_poses
+from jaxrbd.typing import Numbers
+
+Target = Numbers | tuple[Numbers, Numbers]  # p, R, or (R, p)
 
 ROWS = {"pose": (0, 1, 2, 3, 4, 5), "rotation": (0, 1, 2), "position": (3, 4, 5)}
 
 
-def read_targets(sys: System, targets):
+def read_targets(sys: System, targets: dict[str, Target]):
     """Static ((frame, kind), ...) and their goals ((R, p), ...)."""
     if not isinstance(targets, dict) or not targets:
         raise ArgumentError(

@@ -11,6 +11,8 @@ body with positive mass, principal moments and the triangle inequality (Rucker a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +20,7 @@ import numpy as np
 from jaxrbd.engine.gather import put
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, check_system, find
+from jaxrbd.typing import Array, ArrayLike
 
 
 def pseudo_inertia(mass, com, inertia):
@@ -81,7 +84,7 @@ def pseudo_inertia_from_log_cholesky(theta):
     return U @ jnp.swapaxes(U, -1, -2)
 
 
-def log_cholesky(sys: System, links=None):
+def log_cholesky(sys: System, links: Sequence[str] | None = None) -> Array:
     """Log-Cholesky coordinates (n, 10) of the named links, or of all links with mass.
 
     `with_log_cholesky(sys, theta, links)` is the inverse. A link that is not physical raises ArgumentError.
@@ -104,7 +107,7 @@ def log_cholesky(sys: System, links=None):
     return log_cholesky_from_pseudo_inertia(J)
 
 
-def with_log_cholesky(sys: System, theta, links=None) -> System:
+def with_log_cholesky(sys: System, theta: ArrayLike, links: Sequence[str] | None = None) -> System:
     """The System with masses, centres of mass and inertias from log-Cholesky coordinates (n, 10).
 
     Differentiable in theta; every theta gives physical inertias, so optimisers need no projection.

@@ -7,36 +7,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxrbd.constraints import Projection
+from jaxrbd.constraints.data import ConstraintsLike
+from jaxrbd.constraints.solver import Solver
 from jaxrbd.controllers import read_controller
 from jaxrbd.errors import ArgumentError
-from jaxrbd.forces import force_at
+from jaxrbd.forces import ForceLike, force_at
 from jaxrbd.integrators.arguments import check_integrator, pose, read_state
-from jaxrbd.integrators.contract import State, StepProblem
+from jaxrbd.integrators.contract import Integrator, State, StepProblem
 from jaxrbd.integrators.drift import FROM_DRIFT, warn_if_off
 from jaxrbd.model.system import System, pytree
 from jaxrbd.solution import Result, Solution, brief, worst
 from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.manifold import difference, integrate
+from jaxrbd.typing import Array, ArrayLike
 
 
 def step(
     sys: System,
     state: State,
-    u=None,
-    integrator=None,
+    u: ArrayLike | None = None,
+    integrator: Integrator | None = None,
     *,
-    tau=None,
-    f_ext=None,
-    constraints=None,
-    solver=None,
+    tau: ForceLike | None = None,
+    f_ext: ForceLike | None = None,
+    constraints: ConstraintsLike | None = None,
+    solver: Solver | None = None,
     projection: Projection | None = FROM_DRIFT,
-    t=0.0,
+    t: ArrayLike = 0.0,
 ) -> Solution:
     """One time step: Solution(State, result, stats).
 
@@ -80,16 +84,16 @@ class Path(Solution):
 def rollout(
     sys: System,
     state: State,
-    controls=None,
-    integrator=None,
+    controls: ArrayLike | Callable[..., Any] | None = None,
+    integrator: Integrator | None = None,
     *,
-    tau=None,
-    f_ext=None,
-    constraints=None,
-    solver=None,
+    tau: ForceLike | None = None,
+    f_ext: ForceLike | None = None,
+    constraints: ConstraintsLike | None = None,
+    solver: Solver | None = None,
     projection: Projection | None = FROM_DRIFT,
-    t=0.0,
-    carry=None,
+    t: ArrayLike = 0.0,
+    carry: Any = None,
     steps: int | None = None,
     checkpoint: int | str | None = None,
     keep: str = "all",
@@ -126,8 +130,9 @@ def rollout(
         return carry, problem.replace(u=u, tau=problem.tau if row.tau is None else row.tau, t=now)
 
     def once(held, x):
-        carry, during = posed(*held, x)
-        after = advance(during, integrator, held[0])
+        s, carry = held
+        carry, during = posed(s, carry, x)
+        after = advance(during, integrator, s)
         return (after.value, carry), after
 
     xs = (jnp.arange(steps), rows)
@@ -143,16 +148,16 @@ def rollout(
 def linearize(
     sys: System,
     state: State,
-    u=None,
-    integrator=None,
+    u: ArrayLike | None = None,
+    integrator: Integrator | None = None,
     *,
-    tau=None,
-    f_ext=None,
-    constraints=None,
-    solver=None,
+    tau: ForceLike | None = None,
+    f_ext: ForceLike | None = None,
+    constraints: ConstraintsLike | None = None,
+    solver: Solver | None = None,
     projection: Projection | None = FROM_DRIFT,
-    t=0.0,
-):
+    t: ArrayLike = 0.0,
+) -> tuple[Array, Array]:
     """(A, B) with  dx' = A dx + B du  for one step of any integrator; x = (q, v) in the tangent space.
 
     A is (2 nv, 2 nv). B is (2 nv, nu) by the controls where `u` is given, else (2 nv, nv) by joint forces. A

@@ -1,17 +1,19 @@
-"""The package keeps its shape: imports point downwards only."""
+"""The package keeps its shape: imports point downwards only, and what it exports is typed."""
 
 import ast
+import inspect
 import re
 import sys
 import tomllib
 from pathlib import Path
 
 import jaxrbd
+from jaxrbd import constraints, integrators, joints, zoo
 
 ROOT = Path(jaxrbd.__file__).parent
 # each layer may import itself and the ones before it
 LAYERS = [
-    ("errors",),
+    ("errors", "typing"),
     ("joints",),
     ("model",),
     ("engine",),
@@ -114,3 +116,45 @@ def test_the_package_has_a_version_and_types():
     assert project["tool"]["hatch"]["version"]["path"] == "jaxrbd/__init__.py"  # one place for the number
     extras = project["project"]["optional-dependencies"]
     assert "viewer" not in extras and "gym" not in extras  # nothing imports what they would install
+
+
+def exported(module):
+    """(name, object) of what a module offers of the package: functions, classes and their public methods."""
+    for name, thing in vars(module).items():
+        if name.startswith("_") or not getattr(thing, "__module__", "").startswith("jaxrbd"):
+            continue
+        if inspect.isclass(thing):
+            for base in thing.__mro__:
+                if base.__module__.startswith("jaxrbd"):
+                    yield from members(base)
+        elif callable(thing):
+            yield f"{thing.__module__}.{name}", thing
+
+
+def members(kind):
+    for name, member in vars(kind).items():
+        if name.startswith("_") and name not in ("__init__", "__call__"):
+            continue
+        for wrapped in ("fget", "__func__", "func"):  # property; static and class methods; cached_property
+            member = getattr(member, wrapped, None) or member
+        if inspect.isfunction(member) and member.__module__.startswith("jaxrbd"):
+            yield f"{kind.__module__}.{kind.__qualname__}.{name}", member
+
+
+def test_every_public_signature_is_typed():
+    missing, seen = [], set()
+    for place, function in {
+        x for module in (jaxrbd, constraints, integrators, joints, zoo) for x in exported(module)
+    }:
+        signature = inspect.signature(function)
+        named = {p.name: p.annotation for p in signature.parameters.values() if p.name not in ("self", "cls")}
+        if not place.endswith("__init__"):
+            named["return"] = signature.return_annotation
+        missing += [f"{place}: {name}" for name, kind in named.items() if kind is inspect.Parameter.empty]
+        seen.add(place)
+    waiting = {
+        "jaxrbd.constraints.joint_space.matrices: return",
+        "jaxrbd.constraints.task.joint_forces: return",
+    }
+    assert not set(missing) - waiting, sorted(missing)
+    assert len(seen) > 200 and "jaxrbd.model.system.System.replace" in seen  # the walk reaches methods

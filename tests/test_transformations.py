@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -119,8 +120,8 @@ def test_sums_over_a_batch_do_not_see_its_padding():
     total = jax.jit(jax.grad(lambda s, *x: jnp.sum(jax.vmap(cost, (None, 0, 0, 0))(s, *x))))
     for size in (256, 1000):
         shared = total(sys, *state[:, :size])
-        for mine, theirs in zip(jax.tree.leaves(shared), jax.tree.leaves(single), strict=True):
-            np.testing.assert_allclose(mine, jnp.sum(theirs[:size], 0), rtol=1e-9, atol=1e-9)
+        total_of_each = jax.tree.map(lambda x, n=size: jnp.sum(x[:n], 0), single)
+        chex.assert_trees_all_close(shared, total_of_each, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(

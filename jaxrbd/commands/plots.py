@@ -18,6 +18,7 @@ COLOURS = ("#0b6e99", "#d9730d", "#0f7b6c", "#ad1a72", "#dfab01", "#6940a5", "#e
 def figure(size, path):
     """A figure in the look of jaxrbd that needs no display; written to `path` at the end."""
     import matplotlib
+    from cycler import cycler
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -31,7 +32,7 @@ def figure(size, path):
         "axes.spines.right": False,
         "axes.grid": True,
         "grid.color": GRID,
-        "axes.prop_cycle": matplotlib.cycler(color=COLOURS),
+        "axes.prop_cycle": cycler(color=COLOURS),
         "legend.frameon": False,
         "legend.fontsize": 8,
     }

@@ -26,6 +26,7 @@ from jaxrbd.errors import ArgumentError
 from jaxrbd.model.dtypes import resolve_dtype
 from jaxrbd.model.system import System, Topology, find, pytree, static
 from jaxrbd.tree.spatial import Force
+from jaxrbd.typing import Array, DTypeLike
 
 
 class Part(NamedTuple):
@@ -129,21 +130,24 @@ class Constraints:
         start = sum(e.rows for e in self.entries[:i])
         return slice(start, start + self.entries[i].rows)
 
-    def replace(self, **leaves) -> Constraints:
+    def replace(self, **leaves: Any) -> Constraints:
         """A copy with some leaves exchanged."""
         return dataclass_replace(self, **leaves)
 
-    def astype(self, dtype) -> Constraints:
+    def astype(self, dtype: DTypeLike) -> Constraints:
         """A copy in another precision, for a System in that precision."""
-        dtype = resolve_dtype(dtype)
-        return jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
+        target = resolve_dtype(dtype)
+        return jax.tree.map(lambda x: jnp.asarray(x, target), self)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         shown = [f"{e.word} {e.name!r} {e.rows}" for e in self.entries[:6]]
         more = [f"and {len(self.entries) - 6} more"] if len(self.entries) > 6 else []
-        shape = getattr(self.weight, "shape", ())
+        shape: tuple[int, ...] = getattr(self.weight, "shape", ())
         batch = f", batch={shape[0]}" if len(shape) == 2 else ""
         return f"Constraints({self.rows} rows: {', '.join(shown + more)}{batch})"
+
+
+ConstraintsLike = Constraints | Sequence[Constraints]  # what functions take: a set, or several
 
 
 def combine(*constraints: Constraints) -> Constraints:
@@ -163,13 +167,13 @@ def combine(*constraints: Constraints) -> Constraints:
     return jax.tree.unflatten(treedef, leaves).replace(params=sum((c.params for c in constraints), ()))
 
 
-def row_weights(entries: tuple[Entry, ...], weight):
+def row_weights(entries: tuple[Entry, ...], weight: Array) -> Array:
     """One weight per row, (m, ...), from one per row or one per constraint."""
     owner = np.repeat(np.arange(len(entries)), [e.rows for e in entries])
     return weight if weight.shape[0] == len(owner) else gather(weight, owner)
 
 
-def as_constraints(constraints) -> Constraints:
+def as_constraints(constraints: ConstraintsLike) -> Constraints:
     """One set from a set or a sequence of sets."""
     if isinstance(constraints, Constraints):
         return constraints

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxrbd.constraints import articulated as art
 from jaxrbd.constraints import propagators as prop
-from jaxrbd.constraints.data import Constraints, as_constraints, check_constraints
+from jaxrbd.constraints.data import Constraints, ConstraintsLike, as_constraints, check_constraints
 from jaxrbd.constraints.joint_space import gram, matrices
 from jaxrbd.constraints.lanes import Acting
 from jaxrbd.constraints.meeting import meeting_of
@@ -31,9 +31,10 @@ from jaxrbd.tree import sparse
 from jaxrbd.tree.arguments import arguments, require_mass
 from jaxrbd.tree.cholesky import mass_pattern
 from jaxrbd.tree.kernels import kernel
+from jaxrbd.typing import Array, ArrayLike
 
 
-def delassus_matrix(sys: System, constraints, q, algorithm: str = "pv"):
+def delassus_matrix(sys: System, constraints: ConstraintsLike, q: ArrayLike, algorithm: str = "pv") -> Array:
     """J M^-1 Jᵀ, (m, m), for rows J and mass matrix M at the configuration q.
 
     "ltl"   LTL-OSIM: branch-sparse factor of M ([PROX], [CABA] Eq. 13): O(n d² + m d² + m² n).
@@ -48,7 +49,14 @@ def delassus_matrix(sys: System, constraints, q, algorithm: str = "pv"):
     return matrix_kernel(algorithm)(sys, con, q)
 
 
-def delassus_inverse(sys: System, constraints, q, mu, algorithm: str = "caba", refinements: int = 0):
+def delassus_inverse(
+    sys: System,
+    constraints: ConstraintsLike,
+    q: ArrayLike,
+    mu: ArrayLike,
+    algorithm: str = "caba",
+    refinements: int = 0,
+) -> Array:
     """Lambda_mu = (J M^-1 Jᵀ + 1/mu)^-1, (m, m): the damped operational-space inertia.
 
     "caba"   cABA-OSIM, [CABA] Algorithm 5: mu - mu J M_mu^-1 Jᵀ mu (Eq. 40) with inertias augmented by

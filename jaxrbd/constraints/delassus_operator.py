@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints import articulated as art
-from jaxrbd.constraints.data import Constraints, Entry, as_constraints, check_constraints
+from jaxrbd.constraints.data import Constraints, ConstraintsLike, Entry, as_constraints, check_constraints
 from jaxrbd.constraints.delassus import articulated_problem, penalty, still_task
 from jaxrbd.constraints.lanes import Acting, row_forces, row_motion
 from jaxrbd.constraints.plan import Plan, plan_of
@@ -22,6 +22,7 @@ from jaxrbd.model.system import System, Topology, pytree, static
 from jaxrbd.tree.arguments import arguments, array, require_mass
 from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.spatial import ZERO3, Force
+from jaxrbd.typing import Array, ArrayLike
 
 
 class Factors(NamedTuple):
@@ -57,11 +58,11 @@ class DelassusOperator:
     def shape(self) -> tuple[int, int]:
         return self.form.rows, self.form.rows
 
-    def apply(self, x):
+    def apply(self, x: ArrayLike) -> Array:
         """J M^-1 Jᵀ x: accelerations of the rows under forces x, (m,). One sweep in, one out: O(n + m)."""
         return _apply(self.form, self.numbers, self._rows(x))
 
-    def solve(self, x, refinements: int = 1):
+    def solve(self, x: ArrayLike, refinements: int = 1) -> Array:
         """(J M^-1 Jᵀ + 1/mu)^-1 x: [CABA] Eq. 40 as one iteration of `ConstrainedABA`, O(n + m).
 
         Eq. 40 alone loses digits as mu grows; each refinement solves for what is missing.
@@ -75,7 +76,9 @@ class DelassusOperator:
         return array("x", x, (m,), f"(m,) = ({m},)", self.form.dtype)
 
 
-def delassus_operator(sys: System, constraints, q, mu=1e6) -> DelassusOperator:
+def delassus_operator(
+    sys: System, constraints: ConstraintsLike, q: ArrayLike, mu: ArrayLike = 1e6
+) -> DelassusOperator:
     """J M^-1 Jᵀ and (J M^-1 Jᵀ + 1/mu)^-1 at q as functions, factored once: O(n + m).
 
     [CABA] Algorithms 1 and 2 on rows at rest. mu is a penalty as in [CABA]; row r is damped by

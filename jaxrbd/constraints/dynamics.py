@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrbd.constraints.caba import ConstrainedABA
-from jaxrbd.constraints.data import as_constraints, check_constraints
+from jaxrbd.constraints.data import ConstraintsLike, as_constraints, check_constraints
 from jaxrbd.constraints.iterations import Found, Settings
 from jaxrbd.constraints.solver import Solver
 from jaxrbd.constraints.task import forward_task, linear_task, residuals
@@ -18,6 +18,7 @@ from jaxrbd.model.system import System, pytree
 from jaxrbd.solution import Result, Solution
 from jaxrbd.tree.arguments import arguments, array, external, require_mass
 from jaxrbd.tree.kernels import kernel
+from jaxrbd.typing import ArrayLike
 
 
 @pytree
@@ -43,7 +44,14 @@ class ProximalStats:
 
 
 def constrained_dynamics(
-    sys: System, q, v, tau, constraints, solver: Solver | None = None, f_ext=None, warm_start=None
+    sys: System,
+    q: ArrayLike,
+    v: ArrayLike,
+    tau: ArrayLike,
+    constraints: ConstraintsLike,
+    solver: Solver | None = None,
+    f_ext: ArrayLike | None = None,
+    warm_start: ArrayLike | None = None,
 ) -> Solution:
     """Accelerations and multipliers under constraints:  M a + b = tau + Jᵀ lam,  J a + J̇v = a*.
 

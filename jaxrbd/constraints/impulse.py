@@ -8,13 +8,14 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jaxrbd.constraints.data import as_constraints
+from jaxrbd.constraints.data import ConstraintsLike, as_constraints
 from jaxrbd.constraints.projection import velocity_jump
 from jaxrbd.constraints.solver import Solver
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, pytree
 from jaxrbd.solution import Solution
 from jaxrbd.tree.arguments import arguments
+from jaxrbd.typing import ArrayLike
 
 
 @pytree
@@ -26,7 +27,12 @@ class Impact:
 
 
 def impulse_dynamics(
-    sys: System, q, v, constraints, restitution=0.0, solver: Solver | None = None
+    sys: System,
+    q: ArrayLike,
+    v: ArrayLike,
+    constraints: ConstraintsLike,
+    restitution: ArrayLike = 0.0,
+    solver: Solver | None = None,
 ) -> Solution:
     """Velocity after the rows have struck:  M (v+ - v) = Jᵀ Lambda,  J v+ = -e J v.
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.data import as_constraints, check_constraints
+from jaxrbd.constraints.data import ConstraintsLike, as_constraints, check_constraints
 from jaxrbd.constraints.jacobian import constraint_jacobian, evaluate
 from jaxrbd.errors import ArgumentError
 from jaxrbd.joints import TYPES
@@ -22,6 +22,7 @@ from jaxrbd.model.system import System, pytree
 from jaxrbd.solution import Result, Solution, largest
 from jaxrbd.tree.arguments import arguments, external
 from jaxrbd.tree.rnea import inverse_dynamics
+from jaxrbd.typing import ArrayLike
 
 ITERATIONS = 4
 
@@ -43,7 +44,15 @@ class ConsistencyStats:
 
 
 def constrained_inverse_dynamics(
-    sys: System, q, v, a, constraints, actuated=None, f_ext=None, torque_cost=1.0, force_cost=1.0
+    sys: System,
+    q: ArrayLike,
+    v: ArrayLike,
+    a: ArrayLike,
+    constraints: ConstraintsLike,
+    actuated: Sequence[str] | ArrayLike | None = None,
+    f_ext: ArrayLike | None = None,
+    torque_cost: ArrayLike = 1.0,
+    force_cost: ArrayLike = 1.0,
 ) -> Solution:
     """Joint forces and multipliers of a motion:  Sᵀ tau + Jᵀ lam = M a + b - (f_ext), the least of them.
 

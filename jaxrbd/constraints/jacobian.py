@@ -7,7 +7,7 @@ from functools import lru_cache
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.data import Constraints, Entry, as_constraints, check_constraints
+from jaxrbd.constraints.data import Constraints, ConstraintsLike, Entry, as_constraints, check_constraints
 from jaxrbd.constraints.rows import Moving, Rows, constraint_rows, motion, table_of
 from jaxrbd.engine.gather import gather, put
 from jaxrbd.model.system import System, Topology
@@ -17,34 +17,37 @@ from jaxrbd.tree.frames import path_to_root
 from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import Vec3
+from jaxrbd.typing import Array, ArrayLike
 
 
-def constraint_error(sys: System, constraints, q):
+def constraint_error(sys: System, constraints: ConstraintsLike, q: ArrayLike) -> Array:
     """phi(q), (m,): zero where the constraints are met; zero for rows at the level of velocities."""
     (q,) = arguments(sys, q=q)
     return evaluate(sys, _fitting(sys, constraints), q, jnp.zeros(sys.nv, q.dtype), None)[0]
 
 
-def constraint_velocity(sys: System, constraints, q, v):
+def constraint_velocity(sys: System, constraints: ConstraintsLike, q: ArrayLike, v: ArrayLike) -> Array:
     """J(q) v, (m,)."""
     q, v = arguments(sys, q=q, v=v)
     return evaluate(sys, _fitting(sys, constraints), q, v, None)[1]
 
 
-def constraint_acceleration(sys: System, constraints, q, v, a=None):
+def constraint_acceleration(
+    sys: System, constraints: ConstraintsLike, q: ArrayLike, v: ArrayLike, a: ArrayLike | None = None
+) -> Array:
     """J(q) a + J̇(q, v) v, (m,); with a None the bias J̇v alone."""
     q, v = arguments(sys, q=q, v=v)
     a = None if a is None else arguments(sys, a=a)[0]
     return evaluate(sys, _fitting(sys, constraints), q, v, a)[2]
 
 
-def constraint_target(sys: System, constraints, q, v):
+def constraint_target(sys: System, constraints: ConstraintsLike, q: ArrayLike, v: ArrayLike) -> Array:
     """a*, (m,): the acceleration that the rows should have, Baumgarte's correction included."""
     q, v = arguments(sys, q=q, v=v)
     return evaluate(sys, _fitting(sys, constraints), q, v, None)[3]
 
 
-def constraint_jacobian(sys: System, constraints, q):
+def constraint_jacobian(sys: System, constraints: ConstraintsLike, q: ArrayLike) -> Array:
     """J(q), (m, nv): J v is the velocity of the rows, Jᵀ lam the joint forces of multipliers lam."""
     (q,) = arguments(sys, q=q)
     return _jacobian_kernel(sys, _fitting(sys, constraints), q)

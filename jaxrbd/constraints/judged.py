@@ -8,9 +8,10 @@ from jaxrbd.constraints.iterations import Found, Run, Settings, by_row
 from jaxrbd.constraints.joint_space import dual_method
 from jaxrbd.constraints.prox_ltl import damped_inverse, dual_penalties
 from jaxrbd.constraints.task import Task
+from jaxrbd.typing import Array
 
 
-def judged(task: Task, a, lam, settings: Settings, iterations=1) -> Found:
+def judged(task: Task, a: Array, lam: Array, settings: Settings, iterations: int | Array = 1) -> Found:
     """a (nv, B) and lam (m, B) as the answer to a task, with the verdict that the library's own would get.
 
     The witness is the step that `ProxLTL` would take from here (`iterations.py`), for one factor of M and of

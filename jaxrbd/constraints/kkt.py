@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.data import Constraints, Entry, as_constraints, check_constraints
+from jaxrbd.constraints.data import Constraints, ConstraintsLike, Entry, as_constraints, check_constraints
 from jaxrbd.constraints.delassus import penalty, still_task
 from jaxrbd.constraints.joint_space import constraint_pattern, matrices
 from jaxrbd.model.system import System, Topology, pytree, static
@@ -21,6 +21,7 @@ from jaxrbd.tree import sparse
 from jaxrbd.tree.arguments import arguments, array, require_mass
 from jaxrbd.tree.cholesky import mass_pattern
 from jaxrbd.tree.kernels import kernel
+from jaxrbd.typing import Array, ArrayLike
 
 
 @pytree
@@ -48,31 +49,31 @@ class KKTFactor:
     form: Form
     L: jax.Array  # (m + nv, depth) rows of L along their paths, D where they end
 
-    def solve(self, f, c):
+    def solve(self, f: ArrayLike, c: ArrayLike) -> tuple[Array, Array]:
         """(a, lam) with M a = f + Jᵀ lam and J a + lam/mu = c. O((n + m) depth)."""
         form = self.form
         f = array("f", f, (form.nv,), f"(nv,) = ({form.nv},)", form.dtype)
         c = array("c", c, (form.rows,), f"(m,) = ({form.rows},)", form.dtype)
         return tuple(_solve(form, self.L, f, c))
 
-    def mass_matrix_inverse(self):
+    def mass_matrix_inverse(self) -> Array:
         """M^-1, (nv, nv), from the part of the factor that belongs to the freedoms."""
         return _mass_inverse(self.form, self.L)
 
-    def delassus_inverse(self):
+    def delassus_inverse(self) -> Array:
         """Lambda_mu = (J M^-1 Jᵀ + 1/mu)^-1, (m, m), from the part that belongs to the rows."""
         return _delassus_inverse(self.form, self.L)
 
-    def weighted_pseudoinverse(self):
+    def weighted_pseudoinverse(self) -> Array:
         """Lambda_mu J M^-1, (m, nv): multipliers per joint force; transposed, motions per row."""
         return _columns(self.form, self.L)[0]
 
-    def constrained_inverse(self):
+    def constrained_inverse(self) -> Array:
         """M^-1 - M^-1 Jᵀ Lambda_mu J M^-1, (nv, nv): accelerations per joint force under the rows."""
         return _columns(self.form, self.L)[1]
 
 
-def kkt_factor(sys: System, constraints, q, mu=1e6) -> KKTFactor:
+def kkt_factor(sys: System, constraints: ConstraintsLike, q: ArrayLike, mu: ArrayLike = 1e6) -> KKTFactor:
     """[[-1/mu, J], [Jᵀ, M]] = Lᵀ D L at the configuration q: O((n + m) depth²), with fill.
 
     [PROX], the Cholesky pages, whose mu is ours inverted: here it is a penalty as in [CABA], and row r is

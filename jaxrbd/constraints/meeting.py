@@ -228,7 +228,8 @@ def terms_of(plan: Plan, rows: Halves, st: Stations, ways, every: bool, base: bo
 def tables_of(terms, m: int, h: int) -> dict[str, np.ndarray]:
     """The terms as tables: accelerations, products with them, grams, and what two rows consist of."""
     moved: dict[tuple[int, int], int] = {}
-    pairs, grams = [], []
+    pairs: list[tuple[int, int]] = []
+    grams: list[int] = []
     sums: list[list[int]] = [[] for _ in range(m * (m + 1) // 2)]
     entry = triangle(m)
     count = sum(isinstance(term[2], tuple) for term in terms)

@@ -8,10 +8,12 @@ serves here, redundant rows do no harm, and what cannot be met is met in the sen
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
-from jaxrbd.constraints.data import Constraints, as_constraints
+from jaxrbd.constraints.data import Constraints, ConstraintsLike, as_constraints
 from jaxrbd.constraints.dynamics import constrained_dynamics
 from jaxrbd.constraints.jacobian import constraint_velocity, evaluate
 from jaxrbd.constraints.solver import Solver
@@ -20,6 +22,7 @@ from jaxrbd.model.system import System, pytree, static
 from jaxrbd.solution import Result, Solution, largest
 from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.manifold import integrate
+from jaxrbd.typing import ArrayLike
 
 
 @pytree
@@ -64,7 +67,13 @@ class ProjectionStats:
     change: jax.Array
 
 
-def project(sys: System, constraints, q, v=None, settings: Projection | None = None) -> Solution:
+def project(
+    sys: System,
+    constraints: ConstraintsLike,
+    q: ArrayLike,
+    v: ArrayLike | None = None,
+    settings: Projection | None = None,
+) -> Solution:
     """Solution(Projected(q, v)) with phi(q) = 0 and J v = 0, near the given state in the mass metric.
 
     Rows at the level of velocities have phi = 0, and q moves along them only. `result` is `stationary` where
@@ -84,15 +93,7 @@ def project(sys: System, constraints, q, v=None, settings: Projection | None = N
         target=jnp.zeros_like(con.target),
     )
 
-    def newton(carry, _):
-        q, _ = carry
-        dq = at_rest(sys, q, pull, settings.solver).value.a
-        longest = largest(dq)
-        dq = dq * jnp.where(longest > limit, limit / jnp.where(longest > limit, longest, 1), 1)
-        return (integrate(sys, q, dq), longest), None
-
-    start = (q, jnp.zeros((), sys.dtype))
-    (q, change), _ = jax.lax.scan(newton, start, length=settings.iterations)
+    q, change = _newton(sys, pull, settings.solver, q, limit, settings.iterations)
     if v is not None:
         (v,) = arguments(sys, v=v)
         v = v + velocity_jump(sys, q, v, con, 1, settings.solver).value.a
@@ -101,6 +102,20 @@ def project(sys: System, constraints, q, v=None, settings: Projection | None = N
     stats = ProjectionStats(largest(phi), largest(u), change)
     scale = jnp.maximum(1, largest(speed))
     return Solution(Projected(q, v), _classify(settings, stats, scale), stats)
+
+
+@partial(jax.jit, static_argnames="iterations", inline=True)  # a loop outside jit would compile in every call
+def _newton(sys: System, pull: Constraints, solver: Solver | None, q, limit, iterations: int):
+    """q after so many steps of Newton's iteration, none longer than `limit`; and the length of the last."""
+
+    def once(carry, _):
+        q, _ = carry
+        dq = at_rest(sys, q, pull, solver).value.a
+        longest = largest(dq)
+        dq = dq * jnp.where(longest > limit, limit / jnp.where(longest > limit, longest, 1), 1)
+        return (integrate(sys, q, dq), longest), None
+
+    return jax.lax.scan(once, (q, jnp.zeros((), sys.dtype)), length=iterations)[0]
 
 
 def at_rest(sys: System, q, con: Constraints, solver: Solver | None) -> Solution:

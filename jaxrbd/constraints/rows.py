@@ -47,7 +47,8 @@ def table_of(t: Topology, entries: tuple[Entry, ...]) -> Table:
     slot = lambda body: int(nodes.body_slot[body]) if body >= 0 else nodes.size  # noqa: E731
     ends = [e.bodies(t) for e in entries]
     on_bodies = {e.family for e, both in zip(entries, ends) if max(both) >= 0}
-    families, place, start = [], {}, 0
+    families, start = [], 0
+    place: dict[int, list[int]] = {}
     for family in sorted(dict.fromkeys(e.family for e in entries), key=lambda f: f not in on_bodies):
         which = [k for k, e in enumerate(entries) if e.family is family]
         places, count = family.places([entries[k] for k in which])

@@ -15,6 +15,7 @@ from jaxrbd.constraints.iterations import Found, Settings
 from jaxrbd.constraints.task import Task
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import pytree, static
+from jaxrbd.typing import ArrayLike
 
 UNROLLED = 5  # iterations to differentiate unless users say how many
 
@@ -58,7 +59,7 @@ class Proximal(Solver):
     iterations themselves are differentiated, 5 of them unless you say how many.
     """
 
-    mu: float | None = None
+    mu: ArrayLike | None = None
     iterations: int | None = static(default=None)
     tolerance: float | None = static(default=None)
     adaptive: bool = static(default=False)
@@ -66,9 +67,11 @@ class Proximal(Solver):
     def __post_init__(self):
         name = type(self).__name__
         numbers = (int, float, np.ndarray, np.generic, jax.Array)
-        known = isinstance(self.mu, numbers) and not isinstance(self.mu, jax.core.Tracer)
-        if known and np.ndim(self.mu) == 0 and not 0 < float(self.mu) < np.inf:
-            raise ArgumentError(f"{name}: mu is {self.mu!r}, expected a positive penalty such as 1e6.")
+        mu = self.mu if isinstance(self.mu, numbers) and not isinstance(self.mu, jax.core.Tracer) else 1.0
+        if np.ndim(mu) == 0 and not 0 < float(mu) < np.inf:
+            raise ArgumentError(f"{name}: mu is {mu!r}, expected a positive penalty such as 1e6.")
+        if isinstance(self.mu, (int, np.number)):  # one type for JAX, which would compile anew for another
+            object.__setattr__(self, "mu", float(self.mu))
         if self.iterations is not None and (not isinstance(self.iterations, int) or self.iterations < 1):
             raise ArgumentError(f"{name}: iterations is {self.iterations!r}, expected a positive integer.")
         if self.tolerance is not None and not self.tolerance > 0:

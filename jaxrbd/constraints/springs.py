@@ -9,7 +9,7 @@ ground needs short steps: about dt < 2 / sqrt(k / m).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, pytree, static
 from jaxrbd.tree.arguments import arguments, array
 from jaxrbd.tree.frames import forward_kinematics
+from jaxrbd.typing import Array, ArrayLike, Numbers
 
 
 @pytree
@@ -42,7 +43,7 @@ class GroundSprings:
     friction: jax.Array  # (n,)
     slip_speed: jax.Array  # [m/s]
 
-    def __call__(self, sys: System, q, v):
+    def __call__(self, sys: System, q: ArrayLike, v: ArrayLike) -> Array:
         """f_ext (nb, 6): moments and forces on bodies, world-aligned at their origins."""
         where, force = self.contact_forces(sys, q, v)
         _, origins = forward_kinematics(sys, q)
@@ -50,7 +51,7 @@ class GroundSprings:
         wrench = jnp.concatenate([jnp.cross(arm, force), force], 1)
         return sum_by_row(wrench, np.array(self.bodies), sys.nb)
 
-    def contact_forces(self, sys: System, q, v):
+    def contact_forces(self, sys: System, q: ArrayLike, v: ArrayLike) -> tuple[Array, Array]:
         """World places where points touch, or would, and the ground's force on it: two arrays (n, 3)."""
         n = self.normal
         q, v = arguments(sys, q=q, v=v)
@@ -67,15 +68,15 @@ class GroundSprings:
 
 def ground_springs(
     sys: System,
-    points,
+    points: str | Sequence[str] | Mapping[str, Numbers],
     *,
-    stiffness=1e4,
-    damping=1e2,
-    friction=0.8,
-    slip_speed=1e-2,
-    radius=0.0,
-    normal=(0.0, 0.0, 1.0),
-    point=(0.0, 0.0, 0.0),
+    stiffness: Numbers = 1e4,
+    damping: Numbers = 1e2,
+    friction: Numbers = 0.8,
+    slip_speed: ArrayLike = 1e-2,
+    radius: Numbers = 0.0,
+    normal: Numbers = (0.0, 0.0, 1.0),
+    point: Numbers = (0.0, 0.0, 0.0),
 ) -> GroundSprings:
     """Springs under named frames, or under points in them: {frame: (x, y, z), or a list of such}.
 
@@ -98,7 +99,7 @@ def ground_springs(
         raise ArgumentError(f"ground_springs: slip_speed is {slip_speed!r}, expected a positive number.")
     return GroundSprings(
         points=rows,
-        bodies=tuple(sys.topology.frame_bodies[e.a] for e in rows.entries),
+        bodies=tuple(e.bodies(sys.topology)[0] for e in rows.entries),
         normal=jnp.asarray(n, sys.dtype),
         height=jnp.asarray(n @ np.asarray(point, float), sys.dtype),
         slip_speed=jnp.asarray(slip_speed, sys.dtype),

@@ -68,7 +68,7 @@ def _shapes(x, *, index, axis):
 def _run(x, *, index, axis):
     pieces = _pieces(index)
     if pieces is not None:
-        found = [_piece(x, *piece, axis) for piece in pieces]
+        found = [_piece(x, piece, axis) for piece in pieces]
         return found[0] if len(found) == 1 else lax.concatenate(found, axis)
     extent = index.array.ndim
     numbers = lax.GatherDimensionNumbers(
@@ -83,7 +83,8 @@ def _run(x, *, index, axis):
 @lru_cache(maxsize=4096)
 def _pieces(index: Index):
     """An index as at most three (start, step, count, repeat), or None: slices fuse better than gathers."""
-    flat, pieces = index.array, []
+    flat = index.array
+    pieces: list[tuple[int, int, int, int]] = []
     if flat.ndim != 1 or not flat.size:
         return None
     first = int(np.argmax(flat != flat[0])) or flat.size
@@ -104,7 +105,8 @@ def _pieces(index: Index):
     return tuple(pieces)
 
 
-def _piece(x, start, step, count, repeat, axis):
+def _piece(x, piece: tuple[int, int, int, int], axis: int):
+    start, step, count, repeat = piece
     y = lax.slice_in_dim(x, start, start + step * (count - 1) + 1, step, axis)
     if repeat == 1:
         return y

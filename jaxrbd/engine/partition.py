@@ -43,7 +43,8 @@ def divisible(whole: Callable, part: Callable, batched: Sequence[bool], summed: 
         return mesh, local, tuple(made), tuple(given)
 
     def rule(mesh, arg_types, result_types):
-        names, alone = [], []
+        names: list[list[str]] = []
+        alone: list[str] = []
 
         def factors(kind, leads: bool):
             rank = len(kind.shape)

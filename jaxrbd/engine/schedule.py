@@ -109,4 +109,4 @@ def _choose_width(parents: np.ndarray) -> int:
     if len(parents) == 0:
         return 1
     cost = {w: len(_pack(parents, w)[0]) * (3 + w) for w in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)}
-    return min(cost, key=cost.get)
+    return min(cost, key=lambda w: cost[w])

@@ -28,7 +28,8 @@ def read_state(sys: System, state) -> State:
             f"state is a {type(state).__name__}, expected a State. Write rbd.State(q, v), or "
             "rbd.State.at_rest(sys) for the neutral configuration at rest."
         )
-    return State(*arguments(sys, q=state.q, v=state.v), getattr(state, "memory", None))
+    q, v = arguments(sys, q=state.q, v=state.v)
+    return State(q, v, getattr(state, "memory", None))
 
 
 def is_integrator(x) -> bool:

@@ -38,6 +38,7 @@ from jaxrbd.model.system import System, pytree
 from jaxrbd.solution import Result, Solution
 from jaxrbd.tree.aba import forward_dynamics
 from jaxrbd.tree.manifold import neutral
+from jaxrbd.typing import Array, ArrayLike
 
 
 @pytree
@@ -49,7 +50,7 @@ class State:
     memory: Any = None
 
     @staticmethod
-    def at_rest(sys: System, q=None) -> State:
+    def at_rest(sys: System, q: ArrayLike | None = None) -> State:
         """Zero velocity, at q or at the neutral configuration."""
         q = neutral(sys) if q is None else jnp.asarray(q, sys.dtype)
         return State(q, jnp.zeros(sys.nv, sys.dtype))
@@ -72,20 +73,20 @@ class StepProblem:
     projection: Projection | None
     t: jax.Array
 
-    def replace(self, **parts) -> StepProblem:
+    def replace(self, **parts: Any) -> StepProblem:
         """A copy with some parts exchanged."""
         return replace(self, **parts)
 
-    def joint_force(self, q, v, t=None):
+    def joint_force(self, q: ArrayLike, v: ArrayLike, t: ArrayLike | None = None) -> Array:
         """What acts at the joints, (nv,): actuators under u, tau, and the model's passive forces."""
         tau = force_at("tau", self.tau, self.sys, q, v, self.t if t is None else t)
         return applied_force(self.sys, q, v, self.u, tau) + passive_force(self.sys, q, v)
 
-    def body_force(self, q, v, t=None):
+    def body_force(self, q: ArrayLike, v: ArrayLike, t: ArrayLike | None = None) -> Array | None:
         """What acts on the bodies, (nb, 6) or None: f_ext at a state."""
         return force_at("f_ext", self.f_ext, self.sys, q, v, self.t if t is None else t)
 
-    def dynamics(self, q, v, t=None) -> Solution:
+    def dynamics(self, q: ArrayLike, v: ArrayLike, t: ArrayLike | None = None) -> Solution:
         """Accelerations at a state: Solution(ConstrainedMotion(a, lam), result, stats).
 
         Without constraints lam and stats are None.
@@ -100,6 +101,7 @@ class StepProblem:
 class Integrator(Protocol):
     """What `step` asks of an integrator; `accepts` and `begin` are optional. The module says the rest."""
 
-    dt: Any
+    @property
+    def dt(self) -> Any: ...
 
     def step(self, problem: StepProblem, state: State) -> Solution: ...

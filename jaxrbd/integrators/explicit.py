@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrbd.errors import ArgumentError
 from jaxrbd.forces import friction_secant
@@ -20,12 +21,19 @@ from jaxrbd.joints import TYPES
 from jaxrbd.model.system import System, pytree, static
 from jaxrbd.solution import Solution
 from jaxrbd.tree.manifold import integrate
+from jaxrbd.typing import ArrayLike
 
 
-def check_dt(dt):
-    """Refuse a step that is not a positive number (values under jit pass unchecked)."""
-    if isinstance(dt, (int, float)) and not 0 < dt < float("inf"):
-        raise ArgumentError(f"dt is {dt}, expected a positive number of seconds.")
+def read_dt(dt: ArrayLike) -> ArrayLike:
+    """A positive number of seconds, else an error (values under jit pass unchecked).
+
+    Python's and NumPy's numbers become a float: to JAX they differ in type, and it would compile anew.
+    """
+    if isinstance(dt, (int, float, np.number)):
+        if not 0 < dt < float("inf"):
+            raise ArgumentError(f"dt is {dt}, expected a positive number of seconds.")
+        return float(dt)
+    return dt
 
 
 @pytree
@@ -47,13 +55,13 @@ class SemiImplicitEuler:
 
     accepts: ClassVar[tuple[str, ...]] = ("constraints",)
 
-    dt: float
+    dt: ArrayLike
     implicit_damping: bool = static(default=True)
     conserve_momentum: bool = static(default=False)
     friction_iterations: int = static(default=1)
 
     def __post_init__(self):
-        check_dt(self.dt)
+        object.__setattr__(self, "dt", read_dt(self.dt))
         if not isinstance(self.friction_iterations, int) or self.friction_iterations < 1:
             raise ArgumentError(
                 f"friction_iterations is {self.friction_iterations!r}, expected a positive integer."
@@ -71,7 +79,8 @@ class SemiImplicitEuler:
         end = advance(sys, q, v, a, dt)
         if self.conserve_momentum:
             end = keep_momentum(sys, (q, v), a, end, dt)
-        return settle(problem, stages, q, *end, carry_momentum if self.conserve_momentum else carry)
+        q1, v1 = end
+        return settle(problem, stages, q, q1, v1, carry_momentum if self.conserve_momentum else carry)
 
     def _damped(self, sys: System, dt, later) -> System:
         """The System whose acceleration at v has its dampers and dry friction at v' = v + dt a."""
@@ -94,10 +103,10 @@ class RK4:
 
     accepts: ClassVar[tuple[str, ...]] = ("constraints",)
 
-    dt: float
+    dt: ArrayLike
 
     def __post_init__(self):
-        check_dt(self.dt)
+        object.__setattr__(self, "dt", read_dt(self.dt))
 
     def step(self, problem: StepProblem, state: State) -> Solution:
         sys, q, v, t = problem.sys, state.q, state.v, problem.t
@@ -141,5 +150,6 @@ def joint_bracket(sys: System, x, y):
         if (group := TYPES[kind].group) is None:
             pieces.append(jnp.zeros(j - i, x.dtype))
         else:
-            pieces += group.bracket(*([z[i:j][part] for part in group.parts_v] for z in (x, y)))
+            u, w = (tuple(z[i:j][part] for part in group.parts_v) for z in (x, y))
+            pieces += group.bracket(u, w)
     return jnp.concatenate(pieces)

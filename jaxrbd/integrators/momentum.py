@@ -104,7 +104,8 @@ def _wrenches(sys: System, q, v, a):
     speeds = None if v is None else gather(v, nodes.v)
     R, p, A, V = outward(nodes, move, (joints, gather(a, nodes.v), speeds), start)
     bodies, root_bodies = kin.node_inertias(sys, kin.body_inertias(sys))
-    own = _numbers(root_bodies.rotate(roots.R), *start[1:], q)[1:]
+    _, p0, A_roots, V_roots = start
+    own = _numbers(root_bodies.rotate(roots.R), p0, A_roots, V_roots, q)[1:]
     if not nodes.size:
         return own
     parts = _numbers(bodies.rotate(R), p, A, V, q)

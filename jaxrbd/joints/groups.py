@@ -24,6 +24,9 @@ from jaxrbd.joints.rotations import (
     quaternion_rotate,
     unit,
 )
+from jaxrbd.typing import Array
+
+Parts = tuple[Array, ...]
 
 
 @dataclass(frozen=True)
@@ -46,15 +49,15 @@ class Group(ABC):
         return tuple(slice(k, k + 3) for k in range(0, self.nv, 3))
 
     @abstractmethod
-    def exp(self, q, dv):
+    def exp(self, q: Parts, dv: Parts) -> Parts:
         """q ⊞ dv for parts whose last axis holds the numbers."""
 
     @abstractmethod
-    def log(self, q0, q1):
+    def log(self, q0: Parts, q1: Parts) -> Parts:
         """dv with exp(q0, dv) = q1."""
 
     @abstractmethod
-    def bracket(self, x, y):
+    def bracket(self, x: Parts, y: Parts) -> Parts:
         """[x, y] of two velocities."""
 
     def pose(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -75,29 +78,29 @@ class Group(ABC):
 
 
 class _SO3(Group):
-    def exp(self, q, dv):
+    def exp(self, q: Parts, dv: Parts) -> Parts:
         return (unit(quaternion_product(q[0], quaternion_exp(dv[0]))),)
 
-    def log(self, q0, q1):
+    def log(self, q0: Parts, q1: Parts) -> Parts:
         return (quaternion_log(quaternion_product(conjugate(q0[0]), q1[0])),)
 
-    def bracket(self, x, y):
+    def bracket(self, x: Parts, y: Parts) -> Parts:
         return (jnp.cross(x[0], y[0]),)
 
 
 class _SE3(Group):
-    def exp(self, q, dv):
+    def exp(self, q: Parts, dv: Parts) -> Parts:
         (quat, p), (w, u) = q, dv
         turned = unit(quaternion_product(quat, quaternion_exp(w)))
         return turned, p + quaternion_rotate(unit(quat), left_jacobian(w, u))
 
-    def log(self, q0, q1):
+    def log(self, q0: Parts, q1: Parts) -> Parts:
         (quat0, p0), (quat1, p1) = q0, q1
         back = conjugate(unit(quat0))
         w = quaternion_log(quaternion_product(back, quat1))
         return w, left_jacobian_inverse(w, quaternion_rotate(back, p1 - p0))
 
-    def bracket(self, x, y):
+    def bracket(self, x: Parts, y: Parts) -> Parts:
         (xw, xv), (yw, yv) = x, y
         return jnp.cross(xw, yw), jnp.cross(xw, yv) + jnp.cross(xv, yw)
 

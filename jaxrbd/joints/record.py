@@ -18,6 +18,7 @@ import numpy as np
 from jaxrbd.errors import ArgumentError
 from jaxrbd.joints.groups import SE3, Group
 from jaxrbd.joints.matrices import matrix_from_quaternion
+from jaxrbd.typing import Array, ArrayLike
 
 PITCH = 2  # of `Column.slides`: as far as the joint's pitch says
 AXIS, AXIS2, NORMAL, X, Y, Z = range(6)  # of `Column.axis`; the last three are the child's own
@@ -124,7 +125,9 @@ class JointType:
         q[~self.angles] /= 10.0
         return q
 
-    def motion(self, q: np.ndarray, g: Geometry, R=None, p=None):
+    def motion(
+        self, q: np.ndarray, g: Geometry, R: np.ndarray | None = None, p: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """On the host: the pose (R, p) behind the joint that stands at (R, p) in front, and (6, nv) columns.
 
         The columns are twists, angular first, about the origin and in the axes in which the pose is given.
@@ -170,7 +173,7 @@ def _path_motion_x64(path: Path, q, g: Geometry):
         return path_motion(path, jnp.asarray(q, float), Geometry(*(jnp.asarray(x, float) for x in g)))
 
 
-def turn(axis, angle):
+def turn(axis: ArrayLike, angle: ArrayLike) -> Array | np.ndarray:
     """The rotation (3, 3) about a unit vector: in NumPy for NumPy's numbers, else in jax.numpy."""
     if not any(isinstance(x, jax.Array) for x in (axis, angle)):
         return matrix_from_quaternion([np.cos(angle / 2), *(np.sin(angle / 2) * np.asarray(axis))])

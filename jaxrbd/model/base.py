@@ -14,7 +14,7 @@ import numpy as np
 from jaxrbd.errors import ArgumentError, warn
 from jaxrbd.joints import TYPES
 from jaxrbd.joints.matrices import quaternion_from_matrix
-from jaxrbd.model.description import WORLD, Description, Joint, Pose
+from jaxrbd.model.description import WORLD, Description, Joint, Keyframe, Pose
 from jaxrbd.model.edit_descriptions import fix_joints, joint_pose
 from jaxrbd.model.validate import listing
 
@@ -117,7 +117,7 @@ def _standing(joint_of: dict[str, Joint], link: str) -> Pose:
     return pose
 
 
-def _with_poses(d: Description, key, added: dict[str, Joint]):
+def _with_poses(d: Description, key: Keyframe, added: dict[str, Joint]) -> Keyframe:
     """A keyframe with the poses at which the added free joints stand; they do not move."""
     q, v, at_q, at_v = [], [], 0, 0
     for joint in d.joints:
@@ -128,7 +128,7 @@ def _with_poses(d: Description, key, added: dict[str, Joint]):
         q.append(np.asarray(key.q, float)[at_q : at_q + nq])
         v.append(np.zeros(nv) if key.v is None else np.asarray(key.v, float)[at_v : at_v + nv])
         at_q, at_v = at_q + nq, at_v + nv
-    return replace(key, q=np.concatenate(q or [[]]), v=np.concatenate(v or [[]]))
+    return replace(key, q=np.concatenate([np.zeros(0), *q]), v=np.concatenate([np.zeros(0), *v]))
 
 
 def _root_names(d: Description, bases: list[str]) -> dict[str, str]:
@@ -156,7 +156,10 @@ def _free_name(name: str, taken: set[str]) -> str:
 def _renamed(d: Description, new: dict[str, str]) -> Description:
     if not new:
         return d
-    of = lambda name: new.get(name, name)  # noqa: E731
+
+    def of(name: str) -> str:
+        return new.get(name, name)
+
     joints = []
     for joint in d.joints:
         mimic = joint.mimic and replace(joint.mimic, joint=of(joint.mimic.joint))

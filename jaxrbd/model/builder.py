@@ -14,6 +14,7 @@ that `build(base="free")` adds. The q of a free joint on the world is the body's
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -35,10 +36,13 @@ from jaxrbd.model.description import (
     Keyframe,
     Loop,
     Mimic,
+    PerDof,
     Pose,
     Shape,
 )
 from jaxrbd.model.names import hint
+from jaxrbd.model.system import System
+from jaxrbd.typing import Numbers
 
 LOOP_KINDS = ("connect", "weld", "hinge", "distance", "coupling")
 ACTUATOR_KINDS = ("torque", "position", "velocity")
@@ -54,7 +58,7 @@ class Builder:
     ellipsoid = staticmethod(_shapes.ellipsoid)
     capsule_between = staticmethod(_shapes.capsule_between)
 
-    def __init__(self, name: str = "model", gravity=(0.0, 0.0, -9.81)):
+    def __init__(self, name: str = "model", gravity: Numbers = (0.0, 0.0, -9.81)):
         self.name = name
         self.gravity = values.vector(f"model {name!r}", "gravity", gravity)
         self._bodies: dict[str, Body] = {}
@@ -68,7 +72,12 @@ class Builder:
         self._parents: set[str] = set()  # bodies that carry a joint
 
     def body(
-        self, name: str, mass: float = 0.0, com=None, inertia=None, shapes: Sequence[Shape] = ()
+        self,
+        name: str,
+        mass: float = 0.0,
+        com: Numbers | None = None,
+        inertia: Numbers | None = None,
+        shapes: Sequence[Shape] = (),
     ) -> Builder:
         """Add a link. `inertia` is about the centre of mass `com`, in body axes: a scalar, 3 or 3×3 numbers.
 
@@ -105,20 +114,20 @@ class Builder:
         type: str,
         parent: str | None,
         child: str,
-        xyz=(0.0, 0.0, 0.0),
-        rpy=None,
-        R=None,
-        axis=(0.0, 0.0, 1.0),
-        axis2=None,
+        xyz: Numbers = (0.0, 0.0, 0.0),
+        rpy: Numbers | None = None,
+        R: Numbers | None = None,
+        axis: Numbers = (0.0, 0.0, 1.0),
+        axis2: Numbers | None = None,
         pitch: float = 0.0,
-        limits=None,
-        effort=np.inf,
-        velocity=np.inf,
-        damping=0.0,
-        friction=0.0,
-        armature=0.0,
-        stiffness=0.0,
-        spring_reference=0.0,
+        limits: Sequence[PerDof] | np.ndarray | None = None,
+        effort: PerDof = np.inf,
+        velocity: PerDof = np.inf,
+        damping: PerDof = 0.0,
+        friction: PerDof = 0.0,
+        armature: PerDof = 0.0,
+        stiffness: PerDof = 0.0,
+        spring_reference: PerDof = 0.0,
         mimic: Mimic | None = None,
         offset: Pose | None = None,
     ) -> Builder:
@@ -210,7 +219,9 @@ class Builder:
         self._loops[name] = Loop(name, kind, a, str(b), pose_a or Pose(), pose_b or Pose(), numbers, active)
         return self
 
-    def frame(self, name: str, body: str | None, xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0)) -> Builder:
+    def frame(
+        self, name: str, body: str | None, xyz: Numbers = (0.0, 0.0, 0.0), rpy: Numbers = (0.0, 0.0, 0.0)
+    ) -> Builder:
         """Name a frame fixed to `body` (None: the world), such as a tool point or a sensor."""
         where = self._new("frame", name, self._frames)
         if name in self._bodies or name == WORLD:
@@ -228,8 +239,8 @@ class Builder:
         kp: float = 0.0,
         kd: float = 0.0,
         gear: float = 1.0,
-        limits=(-np.inf, np.inf),
-        control_range=(-np.inf, np.inf),
+        limits: Numbers = (-np.inf, np.inf),
+        control_range: Numbers = (-np.inf, np.inf),
         dof: int = 0,
         name: str | None = None,
     ) -> Builder:
@@ -261,7 +272,13 @@ class Builder:
         )
         return self
 
-    def keyframe(self, name: str, q, v=None, u=None) -> Builder:
+    def keyframe(
+        self,
+        name: str,
+        q: Numbers | Mapping[str, Numbers],
+        v: Numbers | Mapping[str, Numbers] | None = None,
+        u: Numbers | None = None,
+    ) -> Builder:
         """Name a configuration. `q` and `v` are arrays, or map joint names to numbers (the rest is neutral,
         and free joints on the world are at their placement).
 
@@ -300,7 +317,7 @@ class Builder:
             source=f"<builder {self.name}>",
         )
 
-    def build(self, **options):
+    def build(self, **options: Any) -> System:
         """Compile to a System; options as of `build(description, dtype=, strict=, base=)`."""
         return build(self.description(), **options)
 
@@ -350,7 +367,13 @@ class Builder:
                 )
         return tuple(Joint(joint, "fixed", WORLD, body) for joint, body in zip(names, roots))
 
-    def _keyframe(self, name: str, q, v, u) -> Keyframe:
+    def _keyframe(
+        self,
+        name: str,
+        q: Numbers | Mapping[str, Numbers],
+        v: Numbers | Mapping[str, Numbers] | None,
+        u: Numbers | None,
+    ) -> Keyframe:
         where = f"<builder {self.name}>, keyframe {name!r}"
 
         def flat(given, column):

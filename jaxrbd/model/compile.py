@@ -16,13 +16,16 @@ from jaxrbd.model.mass_rank import idle_joints
 from jaxrbd.model.rigid_tree import RigidTree, joint_motion, per_dof, second_axis, unit
 from jaxrbd.model.system import SLIP_SPEED, System, Topology
 from jaxrbd.model.validate import check_structure, judge
+from jaxrbd.typing import DTypeLike
 
 # joint limits as smooth springs: natural frequency and damping ratio on the inertia at the default pose
 _LIMIT_FREQUENCY, _LIMIT_DAMPING = 100.0, 1.0
 _MAY_BE_INFINITE = ("lower", "upper", "velocity_limit", "effort_limit", "control_range", "force_range")
 
 
-def build(description: Description, *, base: str | None = None, dtype=None, strict: bool = False) -> System:
+def build(
+    description: Description, *, base: str | None = None, dtype: DTypeLike | None = None, strict: bool = False
+) -> System:
     """Compile a Description. `base`: None as described, "free" or "fixed" base, see `load`."""
     dtype = resolve_dtype(dtype)
     check_structure(description)
@@ -64,7 +67,7 @@ class _Compiler:
                 bodies.append(self.link_body[frame_of[fr.body]])
                 poses.append(self.link_pose[frame_of[fr.body]] @ fr.pose)
         joint_index = {j.name: i for i, j in enumerate(self.joints)}
-        dof = lambda key: np.concatenate([per_dof(j, key) for j in self.joints] or [[]])  # noqa: E731
+        dof = lambda key: np.concatenate([np.zeros(0), *(per_dof(j, key) for j in self.joints)])  # noqa: E731
         diagonal = self._inertia_at_neutral(links)
         shapes = [(frame_of[b.name], s) for b in links for s in b.shapes] + [(-1, s) for s in d.world_shapes]
         mimics = [
@@ -112,7 +115,7 @@ class _Compiler:
         for row, key in zip(keys_u, d.keyframes):
             if key.u is not None and len(key.u) == len(d.actuators):
                 row[:] = [u for u, a in zip(key.u, d.actuators) if a.joint in joint_index]
-        q0 = np.concatenate(self.start or [[]])
+        q0 = np.concatenate([np.zeros(0), *self.start])
         if "home" in topology.keyframe_names:
             q0 = keys_q[topology.keyframe_names.index("home")]
         omega = _LIMIT_FREQUENCY
@@ -175,15 +178,15 @@ class _Compiler:
         rows_q, rows_v = [], []
         for key in self.d.keyframes:
             q, v = np.asarray(key.q, float), np.zeros(at_v) if key.v is None else np.asarray(key.v, float)
-            rows_q.append(np.concatenate([q[at : at + size] for at, size in q_slices] or [[]]))
-            rows_v.append(np.concatenate([v[at : at + size] for at, size in v_slices] or [[]]))
+            rows_q.append(np.concatenate([np.zeros(0), *(q[at : at + size] for at, size in q_slices)]))
+            rows_v.append(np.concatenate([np.zeros(0), *(v[at : at + size] for at, size in v_slices)]))
         n = len(rows_q)
         return np.array(rows_q).reshape(n, topology.nq), np.array(rows_v).reshape(n, topology.nv)
 
     def _inertia_at_neutral(self, links):
         """Diagonal of M at the neutral pose."""
         nb = len(self.joints)
-        world = []
+        world: list[Pose] = []
         for parent, X in zip(self.parents, self.placements):
             world.append((world[parent] if parent >= 0 else Pose()) @ X)
         spatial = np.zeros((nb, 6, 6))  # about the world's origin, world axes

@@ -11,7 +11,7 @@ few numbers that turn have been appended; unbatched, `jax.vmap` outside.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,15 +20,21 @@ from jaxrbd.errors import ArgumentError
 from jaxrbd.joints import TYPES
 from jaxrbd.model.names import hint
 from jaxrbd.model.system import System, Topology
+from jaxrbd.typing import Array, ArrayLike
+
+if TYPE_CHECKING:
+    import pinocchio
+
+Coordinates = tuple[Array, Array | None]  # (q, v)
 
 
-def to_mujoco(sys: System, q, v=None):
+def to_mujoco(sys: System, q: ArrayLike, v: ArrayLike | None = None) -> Coordinates:
     """(qpos, qvel) of MuJoCo for our (q, v); qvel is None without v."""
     q = _vector("q", q, sys.nq)
     return q, None if v is None else _free_to_mujoco(sys, q, _vector("v", v, sys.nv))
 
 
-def from_mujoco(sys: System, qpos, qvel=None):
+def from_mujoco(sys: System, qpos: ArrayLike, qvel: ArrayLike | None = None) -> Coordinates:
     """Our (q, v) for MuJoCo's (qpos, qvel); v is None without qvel."""
     q = _vector("qpos", qpos, sys.nq)
     return q, None if qvel is None else _free_from_mujoco(sys, q, _vector("qvel", qvel, sys.nv))
@@ -57,7 +63,9 @@ def force_from_mujoco(sys: System, qpos, qfrc):
     return _free_from_mujoco(sys, _vector("qpos", qpos, sys.nq), _vector("qfrc", qfrc, sys.nv))
 
 
-def to_pinocchio(sys: System, q, v=None, model=None):
+def to_pinocchio(
+    sys: System, q: ArrayLike, v: ArrayLike | None = None, model: pinocchio.Model | None = None
+) -> Coordinates:
     """(q, v) of Pinocchio for ours; v is None without v.
 
     `model`: the `pinocchio.Model` whose joint order (by name) and joint sizes are wanted; without it
@@ -70,7 +78,9 @@ def to_pinocchio(sys: System, q, v=None, model=None):
     return q_pin, None if v is None else _planar_to(maps, q, _vector("v", v, sys.nv))[maps.v_to]
 
 
-def from_pinocchio(sys: System, q, v=None, model=None):
+def from_pinocchio(
+    sys: System, q: ArrayLike, v: ArrayLike | None = None, model: pinocchio.Model | None = None
+) -> Coordinates:
     """Our (q, v) for Pinocchio's; v is None without v. See `to_pinocchio` for `model`."""
     maps = _pinocchio_maps(sys, model)
     q_pin = _vector("q", q, len(maps.q_to))

@@ -237,12 +237,12 @@ class _Describer:
                     text = f'{t.source}: the coupling "{name}" drives a joint that does not move; dropped.'
                     warn(text)
                     continue
-                ends = (t.joint_names[a], t.joint_names[b] if b >= 0 else "")
+                first, second = t.joint_names[a], t.joint_names[b] if b >= 0 else ""
             else:
-                ends = tuple(t.frame_names[k] if k >= 0 else WORLD for k in (a, b))
-            poses = [_pose(x["loop_quaternion"][i, k], x["loop_position"][i, k]) for k in (0, 1)]
+                first, second = (t.frame_names[k] if k >= 0 else WORLD for k in (a, b))
+            pose_a, pose_b = (_pose(x["loop_quaternion"][i, k], x["loop_position"][i, k]) for k in (0, 1))
             numbers = tuple(x["loop_coefficients"][i].tolist())
-            loops.append(Loop(name, kind, *ends, *poses, numbers, t.loop_active[i]))
+            loops.append(Loop(name, kind, first, second, pose_a, pose_b, numbers, t.loop_active[i]))
         return tuple(loops)
 
     def keyframes(self) -> tuple[Keyframe, ...]:
@@ -251,7 +251,7 @@ class _Describer:
             Keyframe(name, x["keyframe_q"][i], x["keyframe_v"][i], x["keyframe_u"][i])
             for i, name in enumerate(t.keyframe_names)
         ]
-        neutral = np.concatenate([TYPES[kind].neutral() for kind in t.joint_types] or [[]])
+        neutral = np.concatenate([np.zeros(0), *(TYPES[kind].neutral() for kind in t.joint_types)])
         if "home" in t.keyframe_names:
             home = t.keyframe_names.index("home")
             rows[home] = replace(rows[home], q=x["q0"])

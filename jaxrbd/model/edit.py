@@ -21,9 +21,12 @@ from jaxrbd.model.description import WORLD, Description, Keyframe, Pose
 from jaxrbd.model.edit_descriptions import DEFAULT, fix_joints, join, mounted, prefixed
 from jaxrbd.model.system import System, check_system, find
 from jaxrbd.model.validate import listing
+from jaxrbd.typing import ArrayLike, Numbers
 
 
-def lock_joints(sys: System, joints: Mapping[str, object] | Sequence[str], q=None) -> System:
+def lock_joints(
+    sys: System, joints: Mapping[str, Numbers] | Sequence[str], q: ArrayLike | None = None
+) -> System:
     """The reduced model in which the named joints are fixed at given coordinates: v = a = 0 there.
 
     `joints` maps names to coordinates, or names them; then they are taken from the configuration `q`
@@ -42,7 +45,12 @@ def lock_joints(sys: System, joints: Mapping[str, object] | Sequence[str], q=Non
 
 
 def attach(
-    sys: System, other: System, frame: str | None, xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0), prefix: str = ""
+    sys: System,
+    other: System,
+    frame: str | None,
+    xyz: Numbers = (0.0, 0.0, 0.0),
+    rpy: Numbers = (0.0, 0.0, 0.0),
+    prefix: str = "",
 ) -> System:
     """`sys` with the world of `other` fixed to one of its frames (None: the ground), at xyz and rpy in it.
 

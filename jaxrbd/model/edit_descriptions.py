@@ -21,10 +21,13 @@ DEFAULT = "<default>"  # a keyframe that carries q0 through an edit
 _MOTION = ("lower", "upper", "velocity_limit", "effort_limit", "damping", "friction", "armature")
 _SPRING = ("stiffness", "spring_reference")
 
+Positions = Mapping[str, np.ndarray | Pose]  # of joints by name: their coordinates, or where they stand
 
-def fix_joints(d: Description, positions: Mapping[str, np.ndarray | Pose]) -> tuple[Description, list[str]]:
+
+def fix_joints(d: Description, positions: Positions) -> tuple[Description, list[str]]:
     """Turn joints into fixed ones, at coordinates or at a Pose; also says what was dropped with them."""
-    defaults = {key: Joint.__dataclass_fields__[key].default for key in _MOTION + _SPRING}
+    still = Joint("", "fixed", "", "")
+    defaults = {key: getattr(still, key) for key in _MOTION + _SPRING}
     joints, lost = [], []
     for j in d.joints:
         if j.name in positions:
@@ -52,7 +55,7 @@ def fix_joints(d: Description, positions: Mapping[str, np.ndarray | Pose]) -> tu
     return replace(d, loops=tuple(new for _, new in loops if new is not None)), lost
 
 
-def _reduced(d: Description, key: Keyframe, positions, kept: np.ndarray) -> Keyframe:
+def _reduced(d: Description, key: Keyframe, positions: Positions, kept: np.ndarray) -> Keyframe:
     """A keyframe without the coordinates of fixed joints and the controls of dropped actuators."""
     mask = lambda column: np.repeat(  # noqa: E731
         [j.name not in positions for j in d.joints], [TYPES[j.type].sizes[column] for j in d.joints]
@@ -61,15 +64,16 @@ def _reduced(d: Description, key: Keyframe, positions, kept: np.ndarray) -> Keyf
     return Keyframe(key.name, q, v, None if key.u is None else np.asarray(key.u)[kept])
 
 
-def _adapted(d: Description, loop: Loop, positions) -> Loop | None:
+def _adapted(d: Description, loop: Loop, positions: Positions) -> Loop | None:
     """A loop after some joints were fixed, or None if it has nothing left to hold."""
     if loop.kind == "coupling":
         if loop.body_a in positions:
             return None
         if loop.body_b in positions:
-            if np.size(positions[loop.body_b]) != 1:
+            where = positions[loop.body_b]
+            if isinstance(where, Pose) or np.size(where) != 1:
                 return None
-            value = np.polynomial.Polynomial(loop.coefficients)(float(positions[loop.body_b][0]))
+            value = np.polynomial.Polynomial(loop.coefficients)(float(where[0]))
             return replace(loop, body_b=loop.body_a, coefficients=(float(value),))
         return loop
     joint_of = {j.child: j for j in d.joints}

@@ -8,12 +8,15 @@ trees) passes unchecked.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.errors import ArgumentError
+from jaxrbd.model.topology import Topology
+from jaxrbd.typing import Array, Numbers
 
 DOF_LEAVES = (
     "armature",
@@ -48,7 +51,7 @@ MECHANISM = (
 
 
 @lru_cache(maxsize=512)
-def leaf_shapes(t) -> dict[str, tuple[int, ...]]:
+def leaf_shapes(t: Topology) -> dict[str, tuple[int, ...]]:
     """The shape of every leaf of a System with topology `t`, without a batch axis."""
     nb, nf, nl, nv = t.nb, len(t.frame_names), t.link_count, t.nv
     nu, nm, ns, n, nk = map(len, (t.actuator_names, t.mimics, t.shape_kinds, t.loop_names, t.keyframe_names))
@@ -66,7 +69,7 @@ def leaf_shapes(t) -> dict[str, tuple[int, ...]]:
     )
 
 
-def whole_leaf(key: str, old, value, shape: tuple[int, ...], names: tuple[str, ...]):
+def whole_leaf(key: str, old: Any, value: Numbers, shape: tuple[int, ...], names: tuple[str, ...]) -> Any:
     """`value` as the new leaf `key`: of its own `shape`, or with a batch axis in front."""
     if not hasattr(old, "dtype") or not hasattr(old, "shape"):
         return value
@@ -82,21 +85,29 @@ def whole_leaf(key: str, old, value, shape: tuple[int, ...], names: tuple[str, .
     return new
 
 
-def part_of_leaf(where: str, key: str, old, at, value, shape: tuple[int, ...], scalar: bool):
+def part_of_leaf(
+    where: str,
+    key: str,
+    old: Array,
+    at: int | slice,
+    value: Numbers,
+    shape: tuple[int, ...],
+    scalar: bool,
+) -> Array:
     """The leaf `old` with `value` in rows `at`; a batch of values gives a batch of leaves.
 
     `shape` is that of the leaf without a batch axis. With `scalar` one number serves for all rows.
     """
-    value, target = _numbers(where, key, value, old.dtype), np.empty(shape)[at].shape
-    if scalar and target == (1,) and value.ndim < 2 and value.shape != (1,):
-        value = value[..., None]  # one number per System of a batch, or just one
-    elif scalar and value.ndim == 0:
-        value = jnp.broadcast_to(value, target)
-    batch = value.shape[: value.ndim - len(target)]
-    if value.shape != batch + target or len(batch) > 1:
+    new, target = _numbers(where, key, value, old.dtype), np.empty(shape)[at].shape
+    if scalar and target == (1,) and new.ndim < 2 and new.shape != (1,):
+        new = new[..., None]  # one number per System of a batch, or just one
+    elif scalar and new.ndim == 0:
+        new = jnp.broadcast_to(new, target)
+    batch = new.shape[: new.ndim - len(target)]
+    if new.shape != batch + target or len(batch) > 1:
         sizes = ", ".join(["batch", *map(str, target)]) + ("" if target else ",")
         raise ArgumentError(
-            f"{where}: {key} has shape {value.shape}, expected {target}, or ({sizes}) for a batch of Systems."
+            f"{where}: {key} has shape {new.shape}, expected {target}, or ({sizes}) for a batch of Systems."
         )
     old_batch = old.shape[: old.ndim - len(shape)]
     if batch and old_batch and batch != old_batch:
@@ -106,10 +117,10 @@ def part_of_leaf(where: str, key: str, old, at, value, shape: tuple[int, ...], s
         )
     old = jnp.broadcast_to(old, (batch or old_batch) + shape)
     index = (..., at, *[slice(None)] * (len(shape) - 1))
-    return old.at[index].set(value if batch or not old_batch else value[None])
+    return old.at[index].set(new if batch or not old_batch else new[None])
 
 
-def check_mass(where: str, value, names: tuple[str, ...]) -> None:
+def check_mass(where: str, value: Numbers, names: tuple[str, ...]) -> None:
     """Refuse negative masses (last axis: the named links) and NaN, as far as the values are known."""
     if isinstance(value, jax.core.Tracer):
         return
@@ -127,7 +138,7 @@ def check_mass(where: str, value, names: tuple[str, ...]) -> None:
         )
 
 
-def _numbers(where: str, key: str, value, dtype):
+def _numbers(where: str, key: str, value: Numbers, dtype: np.dtype) -> Array:
     try:
         return jnp.asarray(value, dtype)
     except (TypeError, ValueError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from jaxrbd.errors import ArgumentError, ModelError, short, warn
@@ -13,16 +14,17 @@ from jaxrbd.model.save import FORMAT as SAVED
 from jaxrbd.model.system import System
 from jaxrbd.model.validate import listing
 from jaxrbd.model.xml_safe import parse_xml
+from jaxrbd.typing import DTypeLike, StrPath
 
 _MAX_BYTES = 64 * 2**20
 
 
 def load(
-    source: str | os.PathLike,
+    source: StrPath,
     *,
     base: str | None = None,
-    package_dirs=(),
-    dtype=None,
+    package_dirs: StrPath | Iterable[StrPath] = (),
+    dtype: DTypeLike | None = None,
     strict: bool = False,
 ) -> System:
     """A System from a URDF or MJCF file, or from its text.
@@ -43,7 +45,7 @@ def load(
     return sys
 
 
-def read_description(source: str | os.PathLike, *, package_dirs=()) -> Description:
+def read_description(source: StrPath, *, package_dirs: StrPath | Iterable[StrPath] = ()) -> Description:
     """Parse a model file or text into a Description without compiling it."""
     text, name, folder = _read(source)
     root = parse_xml(text, name)
@@ -94,7 +96,7 @@ def _warn_unenforced(sys: System) -> None:
         )
 
 
-def _read(source) -> tuple[str, str, Path | None]:
+def _read(source: StrPath) -> tuple[str, str, Path | None]:
     if isinstance(source, str) and "<" in source:
         return source, "<text>", None
     if not isinstance(source, (str, os.PathLike)):

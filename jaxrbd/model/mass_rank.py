@@ -54,7 +54,7 @@ def idle_joints(tree: RigidTree) -> list[tuple[str, int]]:
 def _parts(parents: list[int], heavy: np.ndarray, regular: np.ndarray) -> list[list[int]]:
     """Bodies without a regular inertia that hang together, and the regular ones on top of them."""
     part_of: dict[int, list[int]] = {}
-    parts = []
+    parts: list[list[int]] = []
     for i, parent in enumerate(parents):
         below = part_of.get(parent) if parent >= 0 and not regular[parent] else None
         if not heavy[i] or (regular[i] and below is None):
@@ -66,15 +66,16 @@ def _parts(parents: list[int], heavy: np.ndarray, regular: np.ndarray) -> list[l
     return parts
 
 
-def _idle_in(tree: RigidTree, part: list[int], root_mass, com, roots) -> list[tuple[str, int]]:
+def _idle_in(
+    tree: RigidTree, part: list[int], root_mass: np.ndarray, com: np.ndarray, roots: np.ndarray
+) -> list[tuple[str, int]]:
     rng = np.random.default_rng(0)
-    null = None
+    nulls = []
     for _ in range(POSES):  # an unlucky pose may be singular, so the best of a few counts
-        again = _null_space(*_mass_matrix(tree, part, root_mass, com, roots, rng))
-        if null is None or again.shape[1] < null.shape[1]:
-            null = again
-        if null.shape[1] == 0:
+        nulls.append(_null_space(*_mass_matrix(tree, part, root_mass, com, roots, rng)))
+        if nulls[-1].shape[1] == 0:
             return []
+    null = min(nulls, key=lambda columns: columns.shape[1])
     owner = np.repeat(part, [TYPES[tree.joints[i].type].nv for i in part])
     overlap = np.abs(null @ null.T) > 1e-5  # which freedoms move together
     found = []
@@ -85,14 +86,22 @@ def _idle_in(tree: RigidTree, part: list[int], root_mass, com, roots) -> list[tu
     return found
 
 
-def _mass_matrix(tree: RigidTree, part: list[int], root_mass, com, roots, rng):
+def _mass_matrix(
+    tree: RigidTree,
+    part: list[int],
+    root_mass: np.ndarray,
+    com: np.ndarray,
+    roots: np.ndarray,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
     """M of a part at a random pose, its root held, and the noise of its diagonal."""
     slices, n = {}, 0
     for i in part:
         size = TYPES[tree.joints[i].type].nv
         slices[i] = slice(n, n + size)
         n += size
-    frames, twists = {}, {}  # pose of each body, and its twist's columns about the part's origin
+    frames: dict[int, Pose] = {}
+    twists: dict[int, np.ndarray] = {}  # columns, about the part's origin
     factor, armature, noise = [], np.zeros(n), np.zeros(n)
     origins = np.zeros((n, 3))
     for i in part:

@@ -9,6 +9,9 @@ free joint differs (`convert.to_mujoco`). What a Description cannot hold is list
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 
 from jaxrbd.errors import ModelError, short, warn
@@ -18,11 +21,18 @@ from jaxrbd.model.mjcf_actuators import joint_actuators, read_actuators, read_lo
 from jaxrbd.model.mjcf_compile import compile_mjcf, import_mujoco
 from jaxrbd.model.mjcf_context import BALL, FREE, HINGE, SLIDE, Context, unique
 from jaxrbd.model.mjcf_shapes import read_shapes
+from jaxrbd.model.xml_safe import Element
+from jaxrbd.typing import StrPath
 
 _TYPES = {HINGE: "revolute", SLIDE: "prismatic", BALL: "spherical", FREE: "free"}
 
 
-def read_mjcf(text, source: str = "<string>", folder=None, package_dirs=()) -> Description:
+def read_mjcf(
+    text: str | bytes | Element,
+    source: str = "<string>",
+    folder: StrPath | None = None,
+    package_dirs: Iterable[StrPath] = (),
+) -> Description:
     """A Description from MJCF text; files are looked up only inside `folder` and `package_dirs`.
 
     The pose that MuJoCo starts in (qpos0) becomes a keyframe "home", unless the file has one.
@@ -109,18 +119,18 @@ def _joint(ctx: Context, j: int, parent: str, child: str, pose: Pose) -> Joint:
     return Joint(ctx.joints[j], _TYPES[kind], parent, child, placement, offset, **values)
 
 
-def _joint_values(ctx: Context, j: int, kind: str) -> dict:
+def _joint_values(ctx: Context, j: int, kind: str) -> dict[str, Any]:
     """Limits, damping, dry friction, armature and springs, per degree of freedom in our order."""
     m, name = ctx.m, ctx.joints[j]
     nv = {FREE: 6, BALL: 3}.get(kind, 1)
     start = m.jnt_dofadr[j]
     order = np.array([3, 4, 5, 0, 1, 2]) if kind == FREE else np.arange(nv)  # ours is angular first
 
-    def per_dof(field):
+    def per_dof(field: np.ndarray) -> float | tuple[float, ...]:
         values = tuple(float(x) for x in field[start : start + nv][order])
         return values if nv > 1 and len(set(values)) > 1 else values[0]
 
-    values = {"armature": per_dof(m.dof_armature)}
+    values: dict[str, Any] = {"armature": per_dof(m.dof_armature)}
     if kind == FREE and np.any(values["armature"]):
         ctx.lost.append(f"armature of free joint {name!r} in world axes (here it acts on the body twist)")
     if "damper" not in ctx.disabled:
@@ -168,7 +178,8 @@ def _frames(ctx: Context) -> list[Frame]:
 
 
 def _keyframes(ctx: Context, controls: list[int]) -> list[Keyframe]:
-    m, taken, frames = ctx.m, set(), []
+    m, frames = ctx.m, []
+    taken: set[str] = set()
     for k in range(m.nkey):
         name = unique(ctx.name("key", k) or f"key{k}", taken)
         u = np.array(m.key_ctrl[k])[np.array(controls, int)]
@@ -180,7 +191,7 @@ def _keyframes(ctx: Context, controls: list[int]) -> list[Keyframe]:
     return frames
 
 
-def _velocity(ctx: Context, qpos, qvel) -> np.ndarray:
+def _velocity(ctx: Context, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
     """Our v: a free joint's is the body-frame twist, angular first."""
     m, v = ctx.m, np.array(qvel)
     for j in range(m.njnt):
@@ -215,9 +226,9 @@ def _note_stepping(ctx: Context) -> None:
         kind = ctx.mujoco.mjtIntegrator(ctx.m.opt.integrator).name.removeprefix("mjINT_")
         values = {"timestep": f"{ctx.m.opt.timestep:g}", "integrator": kind}
         ours = "RK4" if kind == "RK4" else "SemiImplicitEuler"
-        asked = ", ".join(f"{key} {values[key]}" for key in asked)
+        wanted = ", ".join(f"{key} {values[key]}" for key in asked)
         warn(
-            f"{ctx.source}: <option> asks for {asked}, which a System does not keep: pass "
+            f"{ctx.source}: <option> asks for {wanted}, which a System does not keep: pass "
             f"integrator=jaxrbd.{ours}(dt={ctx.m.opt.timestep:g}) to step and rollout."
         )
 

@@ -13,7 +13,8 @@ from jaxrbd.model.validate import listing
 
 def read_actuators(ctx: Context) -> list[tuple[Actuator, int]]:
     """Actuators on one degree of freedom, each with the index of its control in MuJoCo's ctrl."""
-    m, found, taken, disabled = ctx.m, [], set(), []
+    m, found, disabled = ctx.m, [], []
+    taken: set[str] = set()
     for i in range(m.nactuator):
         name = unique(ctx.name("actuator", i) or f"actuator{i}", taken)
         group = int(m.actuator_group[i])
@@ -26,20 +27,20 @@ def read_actuators(ctx: Context) -> list[tuple[Actuator, int]]:
             continue
         joint, dof, gear = target
         control = int(m.actuator_ctrladr[i])
-        gain, bias = float(m.actuator_gainprm[i, 0]), [0.0, 0.0, 0.0]
+        gain, bias = float(m.actuator_gainprm[i, 0]), (0.0, 0.0, 0.0)
         if ctx.mujoco.mjtBias(m.actuator_biastype[i]) == ctx.mujoco.mjtBias.mjBIAS_AFFINE:
-            bias = [float(b) for b in m.actuator_biasprm[i, :3]]
+            bias = _three(m.actuator_biasprm[i])
         if m.actuator_ctrllimited[control] and "clampctrl" not in ctx.disabled:
-            control_range = tuple(float(x) for x in m.actuator_ctrlrange[control])
+            control_range = _pair(m.actuator_ctrlrange[control])
         else:
             control_range = (-np.inf, np.inf)
         force_range = (-np.inf, np.inf)
         if m.actuator_forcelimited[i]:
-            force_range = tuple(float(x) for x in m.actuator_forcerange[i])
+            force_range = _pair(m.actuator_forcerange[i])
         kind = _actuator_kind(gain, bias)
         found.append(
             (
-                Actuator(name, joint, dof, kind, gear, gain, tuple(bias), control_range, force_range),
+                Actuator(name, joint, dof, kind, gear, gain, bias, control_range, force_range),
                 control,
             )
         )
@@ -53,7 +54,7 @@ def read_actuators(ctx: Context) -> list[tuple[Actuator, int]]:
     return found
 
 
-def _actuated_dof(ctx: Context, i: int):
+def _actuated_dof(ctx: Context, i: int) -> tuple[tuple[str, int, float] | None, str]:
     """((joint, dof, gear), "") of an actuator that we can express, else (None, why not)."""
     m, mj = ctx.m, ctx.mujoco
     transmission = mj.mjtTrn(m.actuator_trntype[i])
@@ -83,8 +84,16 @@ def _actuated_dof(ctx: Context, i: int):
     return (ctx.joints[j], int(used[0]) % 3, float(gear[used[0]])), ""
 
 
-def _actuator_kind(gain: float, bias: list[float]) -> str:
-    if bias == [0.0, 0.0, 0.0] and gain == 1.0:
+def _pair(row: np.ndarray) -> tuple[float, float]:
+    return float(row[0]), float(row[1])
+
+
+def _three(row: np.ndarray) -> tuple[float, float, float]:
+    return float(row[0]), float(row[1]), float(row[2])
+
+
+def _actuator_kind(gain: float, bias: tuple[float, float, float]) -> str:
+    if bias == (0.0, 0.0, 0.0) and gain == 1.0:
         return "torque"
     if bias[0] == 0.0 and bias[1] == -gain != 0.0:
         return "position"
@@ -94,7 +103,8 @@ def _actuator_kind(gain: float, bias: list[float]) -> str:
 
 
 def read_loops(ctx: Context) -> list[Loop]:
-    m, mj, loops, taken = ctx.m, ctx.mujoco, [], set()
+    m, mj, loops = ctx.m, ctx.mujoco, []
+    taken: set[str] = set()
     for i in range(m.neq):
         kind = mj.mjtEq(m.eq_type[i]).name.removeprefix("mjEQ_").lower()
         name = unique(ctx.name("equality", i) or f"equality{i}", taken)
@@ -120,7 +130,7 @@ def read_loops(ctx: Context) -> list[Loop]:
     return loops
 
 
-def _coupling(ctx: Context, name: str, a: int, b: int, data, active: bool) -> Loop | None:
+def _coupling(ctx: Context, name: str, a: int, b: int, data: np.ndarray, active: bool) -> Loop | None:
     """q_a - qpos0_a = polynomial(q_b - qpos0_b), rewritten as a polynomial in q_b itself."""
     m = ctx.m
     if any(ctx.joint_kind[j] not in (HINGE, SLIDE) for j in (a, b) if j >= 0):

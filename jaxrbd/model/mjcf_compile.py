@@ -10,13 +10,21 @@ from __future__ import annotations
 import hashlib
 import re
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jaxrbd.errors import ModelError, short, warn
 from jaxrbd.model.mjcf_text import PERCENT, AssetFile, MjcfText, prepare, read_asset
 from jaxrbd.model.validate import listing
+from jaxrbd.model.xml_safe import Element
+from jaxrbd.typing import StrPath
+
+if TYPE_CHECKING:
+    from mujoco import MjModel, MjsBody, MjsGeom, MjsMesh, MjSpec
 
 _STAND_IN = b"v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
 _STAND_IN_NAME = "jaxrbd_stand_in.obj"
@@ -36,7 +44,7 @@ class MeshAsset:
 class CompiledMjcf:
     """A compiled MjModel with what MuJoCo does not keep: file names, and what was left out."""
 
-    model: object
+    model: MjModel
     name: str
     meshes: dict[str, MeshAsset]
     heightfields: dict[str, AssetFile]
@@ -44,7 +52,7 @@ class CompiledMjcf:
     options: set[str] = field(default_factory=set)  # attributes of <option> that the file sets
 
 
-def import_mujoco(source: str):
+def import_mujoco(source: str) -> ModuleType:
     """The `mujoco` package, which is an optional extra."""
     try:
         import mujoco
@@ -54,7 +62,9 @@ def import_mujoco(source: str):
     return mujoco
 
 
-def compile_mjcf(text, source: str, folder, package_dirs) -> CompiledMjcf:
+def compile_mjcf(
+    text: str | bytes | Element, source: str, folder: StrPath | None, package_dirs: Iterable[StrPath]
+) -> CompiledMjcf:
     """Compile MJCF text; MuJoCo's complaints become ModelError."""
     mujoco = import_mujoco(source)
     safe = prepare(text, source, folder, package_dirs)
@@ -109,14 +119,14 @@ def _refused(source: str, error: Exception) -> ModelError:
     )
 
 
-def _mesh_asset(mesh, safe: MjcfText) -> MeshAsset:
+def _mesh_asset(mesh: MjsMesh, safe: MjcfText) -> MeshAsset:
     refquat = np.array(mesh.refquat, float)
     return MeshAsset(
         safe.files.get(mesh.file), np.array(mesh.scale, float), np.array(mesh.refpos, float), refquat
     )
 
 
-def _needed_meshes(mujoco, spec, meshes: dict[str, MeshAsset], source: str) -> set[str]:
+def _needed_meshes(mujoco: ModuleType, spec: MjSpec, meshes: dict[str, MeshAsset], source: str) -> set[str]:
     """Meshes whose vertices decide an inertia or a fitted primitive; ModelError if such a file is missing."""
     needed = set()
     for body in spec.bodies:
@@ -142,7 +152,7 @@ def _needed_meshes(mujoco, spec, meshes: dict[str, MeshAsset], source: str) -> s
     return needed
 
 
-def _gives_inertia(mujoco, body, geom) -> bool:
+def _gives_inertia(mujoco: ModuleType, body: MjsBody, geom: MjsGeom) -> bool:
     from_geoms = body.compiler.inertiafromgeom
     modes = mujoco.mjtInertiaFromGeom
     if body.name == "world" or from_geoms == modes.mjINERTIAFROMGEOM_FALSE:
@@ -154,7 +164,7 @@ def _gives_inertia(mujoco, body, geom) -> bool:
     return low <= geom.group <= high and not massless
 
 
-def _is_static(body) -> bool:
+def _is_static(body: MjsBody | None) -> bool:
     while body is not None and body.name != "world":
         if len(body.joints):
             return False

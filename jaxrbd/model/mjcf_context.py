@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import numpy as np
 
 from jaxrbd.joints.matrices import matrix_from_quaternion
@@ -14,7 +16,7 @@ HINGE, SLIDE, BALL, FREE = "hinge", "slide", "ball", "free"
 class Context:
     """One compiled MjModel; `lost` collects what a Description cannot express."""
 
-    def __init__(self, mujoco, compiled: CompiledMjcf, source: str):
+    def __init__(self, mujoco: ModuleType, compiled: CompiledMjcf, source: str):
         self.mujoco, self.compiled, self.m, self.source = mujoco, compiled, compiled.model, source
         m = self.m
         self.lost: list[str] = list(compiled.dropped)
@@ -40,8 +42,8 @@ class Context:
 
     def name(self, kind: str, i: int) -> str:
         """The name as written in the file, or ""."""
-        kind = getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
-        return written(self.mujoco.mj_id2name(self.m, kind, i) or "")
+        number = getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
+        return written(self.mujoco.mj_id2name(self.m, number, i) or "")
 
     def site_pose(self, i: int) -> Pose:
         return Pose(matrix_from_quaternion(self.m.site_quat[i]), np.array(self.m.site_pos[i]))

@@ -25,6 +25,7 @@ def _shape(ctx: Context, g: int) -> Shape | None:
     pose = Pose(matrix_from_quaternion(m.geom_quat[g]), np.array(m.geom_pos[g]))
     a, b, c = (float(x) for x in m.geom_size[g])
     mesh = path = ""
+    size: tuple[float, ...]
     if kind == "box":
         size = (2 * a, 2 * b, 2 * c)
     elif kind == "sphere":
@@ -62,7 +63,7 @@ def _shape(ctx: Context, g: int) -> Shape | None:
     )
 
 
-def _mesh(ctx: Context, g: int, pose: Pose):
+def _mesh(ctx: Context, g: int, pose: Pose) -> tuple[str, tuple[float, ...], Pose, str, str]:
     """MuJoCo moves a mesh to its inertial frame; undo that, and place the file's own vertices."""
     m = ctx.m
     i = int(m.geom_dataid[g])

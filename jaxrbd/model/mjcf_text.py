@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from xml.sax.saxutils import quoteattr
 
@@ -20,6 +21,7 @@ from jaxrbd.model.checks import LARGEST
 from jaxrbd.model.description import MAX_FREEDOMS
 from jaxrbd.model.mesh_paths import find_mesh, package_folders
 from jaxrbd.model.xml_safe import MAX_DEPTH, Element, parse_xml
+from jaxrbd.typing import StrPath
 
 PERCENT = "\ue025"  # stands for % in what MuJoCo reads: "%n" in a class aborts the process
 MAX_COPIES = 20_000  # bodies or geoms that <replicate> and <composite> may ask for
@@ -50,7 +52,9 @@ class MjcfText:
     options: set[str] = field(default_factory=set)  # attributes of <option> that the file sets
 
 
-def prepare(text, source: str, folder, package_dirs) -> MjcfText:
+def prepare(
+    text: str | bytes | Element, source: str, folder: StrPath | None, package_dirs: Iterable[StrPath]
+) -> MjcfText:
     """The model as MuJoCo may read it; ModelError where it is malformed, unsafe or out of bounds."""
     result = MjcfText()
     roots = package_folders(package_dirs)
@@ -63,13 +67,15 @@ def prepare(text, source: str, folder, package_dirs) -> MjcfText:
 class _Rewriter:
     """Rewrites one MJCF document; a sub-model gets a rewriter of its own that fills the same result."""
 
-    def __init__(self, result: MjcfText, source: str, folder: str | None, roots: tuple[str, ...], depth=0):
+    def __init__(
+        self, result: MjcfText, source: str, folder: str | None, roots: tuple[str, ...], depth: int = 0
+    ):
         self.result, self.source, self.folder, self.roots, self.depth = result, source, folder, roots, depth
         self.folders = {"mesh": "", "texture": ""}
         self.strip_path = False
         self.included: set[str] = set()
 
-    def rewrite(self, text) -> str:
+    def rewrite(self, text: str | bytes | Element) -> str:
         root = text if isinstance(text, Element) else parse_xml(text, self.source)
         if root.tag != "mujoco":
             raise ModelError(
@@ -79,8 +85,8 @@ class _Rewriter:
         if sum(1 for e in root.iter() if e.tag in ("joint", "freejoint")) > MAX_FREEDOMS:
             raise ModelError(self.source, f"more than {MAX_FREEDOMS} joints", "Split the model into several.")
         if self.depth == 0:
-            self.result.options = {key for option in root.findall("option") for key in option.attrib}
-        for compiler in root.findall("compiler"):
+            self.result.options = {key for option in root.iterfind("option") for key in option.attrib}
+        for compiler in root.all("compiler"):
             self._compiler(compiler)
         copies = sum(self._visit(child, 1, depth=1) for child in list(root))
         if copies > MAX_COPIES and any(True for _ in root.iter("replicate")):
@@ -93,7 +99,7 @@ class _Rewriter:
         return _write(root)
 
     def _error(self, element: Element, cause: str, remedy: str) -> ModelError:
-        name = f" {short(element.get('name'))!r}" if element.get("name") else ""
+        name = f" {short(written)!r}" if (written := element.get("name")) else ""
         line = f", line {element.line}" if element.line else ""
         return ModelError(f"{self.source}{line}, <{short(element.tag)}>{name}", short(cause, 200), remedy)
 
@@ -220,7 +226,7 @@ class _Rewriter:
         """Colours only matter to a viewer: one flat pixel stands for every texture."""
         files = [k for k in element.attrib if k.startswith("file")]
         if files:
-            stem = os.path.splitext(os.path.basename(element.get(files[0])))[0]
+            stem = os.path.splitext(os.path.basename(element.attrib[files[0]]))[0]
             element.attrib.setdefault("name", stem)
         for key in [*files, "gridsize", "gridlayout", "content_type", "nchannel"]:
             element.attrib.pop(key, None)

@@ -20,14 +20,14 @@ def find(names: tuple[str, ...], name: str, kind: str) -> int:
     raise ArgumentError(f"there is no {kind} named {name!r}. {hint(name, names)}")
 
 
-def check_name(where: str, kind: str, name, names: Iterable[str]) -> None:
+def check_name(where: str, kind: str, name: object, names: Iterable[str]) -> None:
     """Refuse an option that is none of `names`; `where` is the call that the message starts with."""
     names = tuple(names)
     if name not in names:
         raise ArgumentError(f"{where}: unknown {kind} {name!r}. {hint(name, names)}")
 
 
-def hint(name, names: Iterable[str]) -> str:
+def hint(name: object, names: Iterable[str]) -> str:
     """A sentence that offers the names nearest to a wrong one, or lists what there is."""
     near, known = nearest(name, names), list(names)
     if near:
@@ -38,7 +38,7 @@ def hint(name, names: Iterable[str]) -> str:
     return f"Known: {', '.join(f'{n!s:.60}' for n in known[:_SHOWN])}{more}."
 
 
-def nearest(name, names: Iterable[str]) -> list[str]:
+def nearest(name: object, names: Iterable[str]) -> list[str]:
     """At most three of `names` that `name` could be a slip for: letters changed, case, or a part left out."""
     names, wrong = [str(n) for n in islice(names, _COMPARED)], str(name)[:100]
     found = difflib.get_close_matches(wrong, names, 3)

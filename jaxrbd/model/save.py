@@ -25,6 +25,7 @@ from jaxrbd.model.dtypes import resolve_dtype
 from jaxrbd.model.leaves import leaf_shapes
 from jaxrbd.model.system import SLIP_SPEED, System, Topology
 from jaxrbd.model.topology_check import check_topology
+from jaxrbd.typing import DTypeLike, StrPath
 
 FORMAT, VERSION = "jaxrbd System", "1"
 _DTYPES: dict[str, np.dtype] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
@@ -34,7 +35,7 @@ _NO_DIGEST = "0" * 64
 _AGAIN = "Save the System again, or copy the file anew."
 
 
-def save(sys: System, path: str | os.PathLike) -> None:
+def save(sys: System, path: StrPath) -> None:
     """Write a System to `path`; `load_system` gives it back with the same bits, dtype and topology.
 
     The file appears whole or not at all. It names mesh files and does not contain them.
@@ -62,7 +63,7 @@ def save(sys: System, path: str | os.PathLike) -> None:
     _write(path, b"".join([struct.pack("<Q", len(header)), header, *blobs.values()]))
 
 
-def load_system(path: str | os.PathLike, *, dtype=None) -> System:
+def load_system(path: StrPath, *, dtype: DTypeLike | None = None) -> System:
     """Read a System that `save` wrote; a truncated, altered or foreign file is a ModelError.
 
     `dtype` casts it; without one the file's is kept, and a float64 file needs JAX's x64 mode.
@@ -71,7 +72,7 @@ def load_system(path: str | os.PathLike, *, dtype=None) -> System:
 
 
 class _Reader:
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: StrPath):
         self.where = str(path)
         try:
             size = os.path.getsize(path)
@@ -128,7 +129,7 @@ class _Reader:
             raise self.error("the topology cannot be read") from None
         return check_topology(values, self.where)
 
-    def system(self, dtype) -> System:
+    def system(self, dtype: DTypeLike | None) -> System:
         topology = self.topology()
         shapes = leaf_shapes(topology)
         late = {key: np.full(shapes[key], value) for key, value in _LATE.items() if key not in self.entries}
@@ -166,7 +167,7 @@ class _Reader:
             raise self.error("its numbers were altered: the checksum differs", item=item)
         return np.frombuffer(blob, _DTYPES[code]).reshape(shape), end
 
-    def target(self, code: str, dtype):
+    def target(self, code: str, dtype: DTypeLike | None) -> np.dtype:
         if dtype is None and code == "F64" and not jax.config.jax_enable_x64:
             remedy = 'Call jax.config.update("jax_enable_x64", True) first, or pass dtype="float32".'
             raise self.error("the System is float64, but JAX has it switched off", remedy)

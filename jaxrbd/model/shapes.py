@@ -7,45 +7,53 @@ body's centre of mass c, the rotated tensor plus Steiner's term:  R I_c Rᵀ + m
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from jaxrbd.errors import ModelError
 from jaxrbd.joints.matrices import matrix_from_rpy
 from jaxrbd.model.description import Pose, Shape
+from jaxrbd.typing import Numbers
 
 
-def pose(xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0)) -> Pose:
+def pose(xyz: Numbers = (0.0, 0.0, 0.0), rpy: Numbers = (0.0, 0.0, 0.0)) -> Pose:
     """Placement from a position and roll-pitch-yaw angles."""
     return Pose(matrix_from_rpy(np.asarray(rpy, float)), np.asarray(xyz, float))
 
 
-def box(x: float, y: float, z: float, xyz=(0, 0, 0), rpy=(0, 0, 0), **kw) -> Shape:
+def box(x: float, y: float, z: float, xyz: Numbers = (0, 0, 0), rpy: Numbers = (0, 0, 0), **kw: Any) -> Shape:
     """Box with full side lengths x, y, z. Further keywords are fields of `Shape` (role, rgba, friction…)."""
     return _shape("box", (x, y, z), xyz, rpy, kw)
 
 
-def sphere(radius: float, xyz=(0, 0, 0), **kw) -> Shape:
+def sphere(radius: float, xyz: Numbers = (0, 0, 0), **kw: Any) -> Shape:
     """Sphere about `xyz`."""
     return _shape("sphere", (radius,), xyz, (0, 0, 0), kw)
 
 
-def cylinder(radius: float, length: float, xyz=(0, 0, 0), rpy=(0, 0, 0), **kw) -> Shape:
+def cylinder(
+    radius: float, length: float, xyz: Numbers = (0, 0, 0), rpy: Numbers = (0, 0, 0), **kw: Any
+) -> Shape:
     """Cylinder along its own z, centred at `xyz`."""
     return _shape("cylinder", (radius, length), xyz, rpy, kw)
 
 
-def capsule(radius: float, length: float, xyz=(0, 0, 0), rpy=(0, 0, 0), **kw) -> Shape:
+def capsule(
+    radius: float, length: float, xyz: Numbers = (0, 0, 0), rpy: Numbers = (0, 0, 0), **kw: Any
+) -> Shape:
     """Capsule along its own z, centred at `xyz`; `length` is that of the straight part, without the caps."""
     return _shape("capsule", (radius, length), xyz, rpy, kw)
 
 
-def ellipsoid(a: float, b: float, c: float, xyz=(0, 0, 0), rpy=(0, 0, 0), **kw) -> Shape:
+def ellipsoid(
+    a: float, b: float, c: float, xyz: Numbers = (0, 0, 0), rpy: Numbers = (0, 0, 0), **kw: Any
+) -> Shape:
     """Ellipsoid with semi-axes a, b, c."""
     return _shape("ellipsoid", (a, b, c), xyz, rpy, kw)
 
 
-def capsule_between(radius: float, start, end, **kw) -> Shape:
+def capsule_between(radius: float, start: Numbers, end: Numbers, **kw: Any) -> Shape:
     """Capsule whose straight part runs from `start` to `end`."""
     start, end = np.asarray(start, float), np.asarray(end, float)
     length = float(np.linalg.norm(end - start))

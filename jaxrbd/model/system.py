@@ -13,103 +13,38 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from os import PathLike
-from typing import dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.errors import ArgumentError
-from jaxrbd.joints import TYPES
 from jaxrbd.model.dtypes import resolve_dtype
 from jaxrbd.model.leaves import DOF_LEAVES, check_mass, leaf_shapes, part_of_leaf, whole_leaf
 from jaxrbd.model.names import check_name, find
+from jaxrbd.model.topology import Topology
+from jaxrbd.typing import Array, DTypeLike, Numbers
 
 # default of the leaf: below about this speed a joint with dry friction counts as sticking, rad/s or m/s
 SLIP_SPEED = 1e-2
 
 
-def static(**kw):
+T = TypeVar("T")
+
+
+def static(**kw: Any) -> Any:
     """A field of a `pytree` that belongs to its structure: fixed when a program is traced, hashable."""
     return field(metadata={"static": True}, **kw)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, static))
-def pytree(cls):
+def pytree(cls: type[T]) -> type[T]:
     """Frozen dataclass registered with JAX; fields marked `static()` belong to the tree structure."""
-    cls = dataclass(frozen=True, eq=False)(cls)
-    static_names = [f.name for f in fields(cls) if f.metadata.get("static")]
-    data_names = [f.name for f in fields(cls) if not f.metadata.get("static")]
-    return jax.tree_util.register_dataclass(cls, data_fields=data_names, meta_fields=static_names)
-
-
-@dataclass(frozen=True, eq=False)
-class Topology:
-    """All that is known when a System is compiled and never changes: it keys JAX's compile cache."""
-
-    name: str
-    body_names: tuple[str, ...]
-    joint_names: tuple[str, ...]
-    joint_types: tuple[str, ...]
-    parents: tuple[int, ...]  # body index of the parent, -1 for the world
-    frame_names: tuple[str, ...]  # every link, then every further frame
-    frame_bodies: tuple[int, ...]  # the moving body that carries it, -1 for the world
-    link_count: int  # the first so many frames are links with mass
-    body_frames: tuple[int, ...]  # the frame that carries the body's own name
-    shape_frames: tuple[int, ...] = ()
-    shape_kinds: tuple[str, ...] = ()
-    shape_names: tuple[str, ...] = ()
-    shape_roles: tuple[str, ...] = ()
-    shape_files: tuple[tuple[str, str], ...] = ()  # (mesh as written, path found or "")
-    mimics: tuple[tuple[int, int], ...] = ()  # (joint, the joint it follows)
-    actuator_names: tuple[str, ...] = ()
-    actuator_kinds: tuple[str, ...] = ()
-    actuator_dofs: tuple[int, ...] = ()
-    loop_names: tuple[str, ...] = ()
-    loop_kinds: tuple[str, ...] = ()
-    loop_frames: tuple[tuple[int, int], ...] = ()  # frames (bodies), or joints for "coupling"
-    loop_active: tuple[bool, ...] = ()
-    keyframe_names: tuple[str, ...] = ()
-    massless: tuple[str, ...] = ()  # bodies whose joint takes part in a motion without inertia: M is singular
-    has_offsets: bool = False  # some body frame is not at its joint
-    row_width: int | None = None  # links handled side by side by the tree recursion; None: chosen by jaxrbd
-    source: str = "<python>"
-
-    @cached_property
-    def _key(self):
-        return tuple(getattr(self, f.name) for f in fields(self))
-
-    @cached_property
-    def _hash(self):
-        return hash(self._key)
-
-    def __hash__(self):
-        return self._hash
-
-    def __eq__(self, other):
-        return self is other or (
-            isinstance(other, Topology) and self._hash == other._hash and self._key == other._key
-        )
-
-    @property
-    def nb(self) -> int:
-        return len(self.body_names)
-
-    @cached_property
-    def q_starts(self) -> tuple[int, ...]:
-        return tuple(np.cumsum([0] + [TYPES[t].nq for t in self.joint_types]).tolist())
-
-    @cached_property
-    def v_starts(self) -> tuple[int, ...]:
-        return tuple(np.cumsum([0] + [TYPES[t].nv for t in self.joint_types]).tolist())
-
-    @property
-    def nq(self) -> int:
-        return self.q_starts[-1]
-
-    @property
-    def nv(self) -> int:
-        return self.v_starts[-1]
+    made: Any = dataclass(frozen=True, eq=False)(cls)
+    static_names = [f.name for f in fields(made) if f.metadata.get("static")]
+    data_names = [f.name for f in fields(made) if not f.metadata.get("static")]
+    return jax.tree_util.register_dataclass(made, data_fields=data_names, meta_fields=static_names)
 
 
 @pytree
@@ -174,67 +109,114 @@ class System:
 
     topology: Topology = static()
     # joints: placement of the joint frame in the parent body, unit axes, screw pitch
-    joint_quaternion: jax.Array  # (nb, 4) w, x, y, z
-    joint_position: jax.Array  # (nb, 3)
-    axis: jax.Array  # (nb, 3)
-    axis2: jax.Array  # (nb, 3) universal: second axis; planar: x direction
-    pitch: jax.Array  # (nb,)
+    joint_quaternion: Array  # (nb, 4) w, x, y, z
+    joint_position: Array  # (nb, 3)
+    axis: Array  # (nb, 3)
+    axis2: Array  # (nb, 3) universal: second axis; planar: x direction
+    pitch: Array  # (nb,)
     # frames: placement of every link and named frame in its moving body
-    frame_quaternion: jax.Array  # (nf, 4)
-    frame_position: jax.Array  # (nf, 3)
+    frame_quaternion: Array  # (nf, 4)
+    frame_position: Array  # (nf, 3)
     # links: mass, centre of mass in the link frame, inertia about it in link axes
-    mass: jax.Array  # (nl,)
-    com: jax.Array  # (nl, 3)
-    inertia: jax.Array  # (nl, 6) xx, xy, xz, yy, yz, zz
-    gravity: jax.Array  # (3,)
+    mass: Array  # (nl,)
+    com: Array  # (nl, 3)
+    inertia: Array  # (nl, 6) xx, xy, xz, yy, yz, zz
+    gravity: Array  # (3,)
     # per degree of freedom, (nv,)
-    armature: jax.Array
-    damping: jax.Array
-    friction: jax.Array
-    slip_speed: jax.Array  # dry friction is friction * tanh(v / slip_speed)
-    stiffness: jax.Array
-    spring_reference: jax.Array
-    lower: jax.Array
-    upper: jax.Array
-    velocity_limit: jax.Array
-    effort_limit: jax.Array
+    armature: Array
+    damping: Array
+    friction: Array
+    slip_speed: Array  # dry friction is friction * tanh(v / slip_speed)
+    stiffness: Array
+    spring_reference: Array
+    lower: Array
+    upper: Array
+    velocity_limit: Array
+    effort_limit: Array
     # smooth springs that stand in for hard joint limits
-    limit_stiffness: jax.Array  # (nv,)
-    limit_damping: jax.Array  # (nv,)
-    q0: jax.Array  # (nq,) default pose
-    actuator_gear: jax.Array  # (nu,)
-    actuator_gain: jax.Array  # (nu,)
-    actuator_bias: jax.Array  # (nu, 3)
-    control_range: jax.Array  # (nu, 2)
-    force_range: jax.Array  # (nu, 2)
-    mimic_ratio: jax.Array  # (nm,)
-    mimic_offset: jax.Array  # (nm,)
-    shape_size: jax.Array  # (ns, 4)
-    shape_quaternion: jax.Array  # (ns, 4) in the shape's frame (link)
-    shape_position: jax.Array  # (ns, 3)
-    shape_rgba: jax.Array  # (ns, 4)
-    shape_friction: jax.Array  # (ns,)
-    loop_quaternion: jax.Array  # (n, 2, 4)
-    loop_position: jax.Array  # (n, 2, 3)
-    loop_coefficients: jax.Array  # (n, 5)
-    keyframe_q: jax.Array  # (nk, nq)
-    keyframe_v: jax.Array  # (nk, nv)
-    keyframe_u: jax.Array  # (nk, nu)
+    limit_stiffness: Array  # (nv,)
+    limit_damping: Array  # (nv,)
+    q0: Array  # (nq,) default pose
+    actuator_gear: Array  # (nu,)
+    actuator_gain: Array  # (nu,)
+    actuator_bias: Array  # (nu, 3)
+    control_range: Array  # (nu, 2)
+    force_range: Array  # (nu, 2)
+    mimic_ratio: Array  # (nm,)
+    mimic_offset: Array  # (nm,)
+    shape_size: Array  # (ns, 4)
+    shape_quaternion: Array  # (ns, 4) in the shape's frame (link)
+    shape_position: Array  # (ns, 3)
+    shape_rgba: Array  # (ns, 4)
+    shape_friction: Array  # (ns,)
+    loop_quaternion: Array  # (n, 2, 4)
+    loop_position: Array  # (n, 2, 3)
+    loop_coefficients: Array  # (n, 5)
+    keyframe_q: Array  # (nk, nq)
+    keyframe_v: Array  # (nk, nv)
+    keyframe_u: Array  # (nk, nu)
 
-    nb = property(lambda self: self.topology.nb)
-    nq = property(lambda self: self.topology.nq)
-    nv = property(lambda self: self.topology.nv)
-    nu = property(lambda self: len(self.topology.actuator_names))
-    name = property(lambda self: self.topology.name)
-    body_names = property(lambda self: self.topology.body_names)
-    joint_names = property(lambda self: self.topology.joint_names)
-    joint_types = property(lambda self: self.topology.joint_types)
-    parents = property(lambda self: self.topology.parents)
-    frame_names = property(lambda self: self.topology.frame_names)
-    link_names = property(lambda self: self.topology.frame_names[: self.topology.link_count])
-    actuator_names = property(lambda self: self.topology.actuator_names)
-    keyframe_names = property(lambda self: self.topology.keyframe_names)
-    dtype = property(lambda self: self.mass.dtype)
+    @property
+    def nb(self) -> int:
+        """Moving bodies, and joints that move them."""
+        return self.topology.nb
+
+    @property
+    def nq(self) -> int:
+        """Length of q."""
+        return self.topology.nq
+
+    @property
+    def nv(self) -> int:
+        """Degrees of freedom: the length of v, a and tau."""
+        return self.topology.nv
+
+    @property
+    def nu(self) -> int:
+        """Actuators: the length of u."""
+        return len(self.topology.actuator_names)
+
+    @property
+    def name(self) -> str:
+        return self.topology.name
+
+    @property
+    def body_names(self) -> tuple[str, ...]:
+        return self.topology.body_names
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        return self.topology.joint_names
+
+    @property
+    def joint_types(self) -> tuple[str, ...]:
+        return self.topology.joint_types
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """Index of every body's parent, -1 for the world."""
+        return self.topology.parents
+
+    @property
+    def frame_names(self) -> tuple[str, ...]:
+        """Every link, then every further frame."""
+        return self.topology.frame_names
+
+    @property
+    def link_names(self) -> tuple[str, ...]:
+        return self.topology.frame_names[: self.topology.link_count]
+
+    @property
+    def actuator_names(self) -> tuple[str, ...]:
+        return self.topology.actuator_names
+
+    @property
+    def keyframe_names(self) -> tuple[str, ...]:
+        return self.topology.keyframe_names
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.mass.dtype
 
     def q_index(self, joint: str) -> slice:
         """Where the joint's coordinates stand in q."""
@@ -253,7 +235,7 @@ class System:
         """Where an actuator's control stands in u."""
         return find(self.actuator_names, actuator, "actuator")
 
-    def keyframe(self, name: str):
+    def keyframe(self, name: str) -> tuple[Array, Array, Array]:
         """(q, v, u) of a named keyframe."""
         i = find(self.keyframe_names, name, "keyframe")
         return self.keyframe_q[i], self.keyframe_v[i], self.keyframe_u[i]
@@ -276,25 +258,26 @@ class System:
         many = sys.replace(mass=masses)  # (batch, links)
         jax.vmap(f, in_axes=(many.in_axes, 0))(many, q)
         """
-        return replace(self, **{key: 0 if key in self.batch else None for key in _LEAVES})
+        axes: dict[str, Any] = {key: 0 if key in self.batch else None for key in _LEAVES}
+        return replace(self, **axes)
 
-    def take(self, i) -> System:
+    def take(self, i: int) -> System:
         """System i of a batch."""
         return replace(self, **{key: getattr(self, key)[i] for key in self.batch})
 
-    def replace(self, **leaves) -> System:
+    def replace(self, **leaves: Numbers) -> System:
         """A copy with some leaves exchanged, each of its own shape or with one batch axis in front.
 
         With a batch axis the result is a batch of Systems that share their other leaves; pass it through
         `jax.vmap(f, in_axes=(many.in_axes, ...))` or `spread`.
         """
-        shapes = leaf_shapes(self.topology)
+        changed, shapes = {}, leaf_shapes(self.topology)
         for key, value in leaves.items():
             check_name("System.replace", "leaf", key, _LEAVES)
-            leaves[key] = whole_leaf(key, getattr(self, key), value, shapes[key], self.link_names)
-        return replace(self, **leaves)
+            changed[key] = whole_leaf(key, getattr(self, key), value, shapes[key], self.link_names)
+        return replace(self, **changed)
 
-    def with_link(self, name: str, **values) -> System:
+    def with_link(self, name: str, **values: Numbers) -> System:
         """Set mass, com or inertia (3x3 or six numbers, about the com) of one link by its name.
 
         Values with a batch axis in front give a batch of Systems, as in `replace`.
@@ -310,7 +293,7 @@ class System:
             changed[key] = part_of_leaf(where, key, getattr(self, key), i, value, shapes[key], False)
         return replace(self, **changed)
 
-    def with_joint(self, name: str, **values) -> System:
+    def with_joint(self, name: str, **values: Numbers) -> System:
         """Set parameters of one joint by its name: axis, placement, or per-DoF ones such as damping.
 
         Values with a batch axis in front give a batch of Systems, as in `replace`.
@@ -323,16 +306,16 @@ class System:
             changed[key] = part_of_leaf(where, key, getattr(self, key), at, value, shapes[key], scalar)
         return replace(self, **changed)
 
-    def astype(self, dtype) -> System:
+    def astype(self, dtype: DTypeLike) -> System:
         """The same System with every leaf in another floating dtype."""
-        dtype = resolve_dtype(dtype)
-        return jax.tree.map(lambda x: x.astype(dtype), self)
+        target = resolve_dtype(dtype)
+        return jax.tree.map(lambda x: x.astype(target), self)
 
     def with_row_width(self, width: int | None) -> System:
         """Choose how many links the recursion handles side by side (None: jaxrbd decides)."""
         return replace(self, topology=replace(self.topology, row_width=width))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         t, leaves = self.topology, [getattr(self, key) for key in _LEAVES]
         kinds = sorted({str(getattr(x, "dtype", type(x).__name__)) for x in leaves})
         what = f"{'dtype' if hasattr(self.mass, 'dtype') else 'leaves'}={', '.join(kinds)}"
@@ -342,7 +325,7 @@ class System:
         return f"{text}, batch={sizes}{where})" if self.batch else f"{text})"
 
 
-def check_system(sys, caller: str = "", single: bool = True) -> System:
+def check_system(sys: object, caller: str = "", single: bool = True) -> System:
     """The System itself; anything else, and (if `single`) a batch, is an error that says what to do."""
     where = f"{caller}: " if caller else ""
     if not isinstance(sys, System):

@@ -10,7 +10,7 @@ from jaxrbd.model.checks import SHAPE_SIZES
 from jaxrbd.model.system import Topology
 from jaxrbd.model.validate import LOOP_KINDS
 
-_TYPES = {f.name: f.type for f in fields(Topology)}  # as written there, for example "tuple[str, ...]"
+_TYPES = {f.name: str(f.type) for f in fields(Topology)}  # as written there, for example "tuple[str, ...]"
 
 
 def check_topology(values, where: str) -> Topology:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from jaxrbd.model.urdf_shapes import Meshes, read_materials, read_shapes
 from jaxrbd.model.urdf_values import Reader
 from jaxrbd.model.validate import Lines, check_structure, listing
 from jaxrbd.model.xml_safe import Element, parse_xml
+from jaxrbd.typing import StrPath
 
 NO_LIMIT = 1e30  # what a file writes where Description has infinity; fits float32
 _XACRO = "Expand it first, with `xacro file.xacro > file.urdf`, and load the result."
@@ -44,8 +46,8 @@ _SINGLE = {"inertial", "origin", "mass", "inertia", "axis", "limit", "dynamics",
 def read_urdf(
     text: str | bytes | Element,
     source: str = "<string>",
-    folder: str | os.PathLike | None = None,
-    package_dirs: Iterable[str | os.PathLike] = (),
+    folder: StrPath | None = None,
+    package_dirs: Iterable[StrPath] = (),
 ) -> Description:
     """Description of the robot in the URDF `text`; `source` is its name in messages.
 
@@ -57,7 +59,7 @@ def read_urdf(
     leftovers = _leftovers(root, source)
     read = Reader(source)
     meshes = Meshes(folder, package_folders(package_dirs))
-    links, joint_elements = root.findall("link"), root.findall("joint")
+    links, joint_elements = root.all("link"), root.all("joint")
     freedoms = sum(TYPES[t].nv for j in joint_elements if (t := j.get("type", "")) in TYPES)
     if freedoms > MAX_FREEDOMS:
         cause = f"{freedoms} degrees of freedom, more than {MAX_FREEDOMS}"
@@ -103,7 +105,7 @@ def read_urdf(
 # --- links -------------------------------------------------------------------------------------------
 
 
-def _body(read: Reader, link: Element, materials: dict, meshes: Meshes) -> Body:
+def _body(read: Reader, link: Element, materials: dict[str, tuple[float, ...]], meshes: Meshes) -> Body:
     name = read.name(link)
     shapes = read_shapes(read, link, materials, meshes)
     inertial = link.find("inertial")
@@ -148,11 +150,8 @@ def _joint(read: Reader, joint: Element) -> Joint:
     if kind not in TYPES:
         known = sorted((set(TYPES) - {"free"}) | set(_TYPES))
         raise ModelError(read.at(joint), f'unknown joint type "{short(kind)}"', hint(kind, known))
-    fields = {}
-    if TYPES[kind].axis:
-        fields |= _axes(read, joint, kind)
-    fields |= _limits(read, joint, kind)
-    fields |= _dynamics(read, joint, kind)
+    fields = _axes(read, joint, kind) if TYPES[kind].axis else {}
+    fields |= _limits(read, joint, kind) | _dynamics(read, joint, kind)
     return Joint(
         name,
         kind,
@@ -174,13 +173,12 @@ def _link_name(read: Reader, joint: Element, tag: str) -> str:
     return name
 
 
-def _axes(read: Reader, joint: Element, kind: str) -> dict:
+def _axes(read: Reader, joint: Element, kind: str) -> dict[str, Any]:
     """Unit axes; a zero axis is left for `check_structure` to refuse."""
     element = joint.find("axis")
-    if element is None:
-        fields = {"axis": np.array([1.0, 0.0, 0.0])}
-    else:
-        fields = {"axis": _unit(read.vector(joint, element, "xyz", np.array([1.0, 0.0, 0.0])))}
+    fields: dict[str, Any] = {"axis": np.array([1.0, 0.0, 0.0])}
+    if element is not None:
+        fields["axis"] = _unit(read.vector(joint, element, "xyz", fields["axis"]))
     if element is not None and element.get("xyz2") is not None:
         fields["axis2"] = _unit(read.vector(joint, element, "xyz2"))
     if kind == "screw":
@@ -192,20 +190,21 @@ def _axes(read: Reader, joint: Element, kind: str) -> dict:
     return fields
 
 
-def _limits(read: Reader, joint: Element, kind: str) -> dict:
+def _limits(read: Reader, joint: Element, kind: str) -> dict[str, Any]:
     element = joint.find("limit")
     if element is None or kind == "fixed":
         return {}
-    fields = {}
+    fields: dict[str, Any] = {}
     for key, attribute in (("effort_limit", "effort"), ("velocity_limit", "velocity")):
         fields[key] = _infinite_if_huge(read.number(joint, element, attribute, np.inf))
     if TYPES[kind].limited and (element.get("lower") is not None or element.get("upper") is not None):
         for key in ("lower", "upper"):
-            fields[key] = _infinite_if_huge(read.numbers(joint, element, key, TYPES[kind].nv, 0.0))
+            numbers = read.numbers(joint, element, key, TYPES[kind].nv, 0.0)
+            fields[key] = _infinite_if_huge(numbers)
     return fields
 
 
-def _dynamics(read: Reader, joint: Element, kind: str) -> dict:
+def _dynamics(read: Reader, joint: Element, kind: str) -> dict[str, Any]:
     element = joint.find("dynamics")
     if element is None or kind == "fixed":
         return {}
@@ -229,9 +228,9 @@ def _unit(axis: np.ndarray) -> np.ndarray:
     return axis / np.linalg.norm(axis)
 
 
-def _infinite_if_huge(value):
+def _infinite_if_huge(value: float | tuple[float, ...]) -> float | tuple[float, ...]:
     if isinstance(value, tuple):
-        return tuple(_infinite_if_huge(x) for x in value)
+        return tuple(float(np.copysign(np.inf, x)) if abs(x) >= NO_LIMIT else x for x in value)
     return float(np.copysign(np.inf, value)) if abs(value) >= NO_LIMIT else value
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
+
 from jaxrbd.errors import ModelError, warn
 from jaxrbd.model.description import Shape
 from jaxrbd.model.mesh_paths import find_mesh
@@ -39,17 +41,18 @@ class Meshes:
 def read_materials(read: Reader, root: Element) -> dict[str, tuple[float, ...]]:
     """Colours by name: those defined at the top, then those defined inside a visual; the first one wins."""
     materials: dict[str, tuple[float, ...]] = {}
-    inside = root.iterfind("link/visual/material")
-    for material in [*root.iterfind("material"), *inside]:
+    for material in root.all("material") + root.all("link/visual/material"):
         color = _color(read, material, material)
-        if color is not None and material.get("name"):
-            materials.setdefault(material.get("name"), color)
+        if color is not None and (name := material.get("name")):
+            materials.setdefault(name, color)
     return materials
 
 
-def read_shapes(read: Reader, link: Element, materials: dict, meshes: Meshes) -> tuple[Shape, ...]:
-    friction = link.find("contact/lateral_friction")
-    friction = None if friction is None else read.number(link, friction, "value")
+def read_shapes(
+    read: Reader, link: Element, materials: dict[str, tuple[float, ...]], meshes: Meshes
+) -> tuple[Shape, ...]:
+    contact = link.find("contact/lateral_friction")
+    friction = None if contact is None else read.number(link, contact, "value")
     shapes = []
     for element in link:
         if element.tag not in ("visual", "collision"):
@@ -73,7 +76,7 @@ def read_shapes(read: Reader, link: Element, materials: dict, meshes: Meshes) ->
 
 def _geometry(read: Reader, link: Element, element: Element) -> tuple[str, tuple[float, ...], str]:
     """(kind, size, mesh file name)"""
-    shape = next((g for g in element.iterfind("geometry/*") if g.tag in _KINDS), None)
+    shape = next((g for g in element.all("geometry/*") if g.tag in _KINDS), None)
     if shape is None:
         remedy = f"Put one of {', '.join(f'<{kind}>' for kind in _KINDS)} into its <geometry>."
         raise ModelError(read.at(link, element), f"<{element.tag}> without a known geometry", remedy)
@@ -82,13 +85,15 @@ def _geometry(read: Reader, link: Element, element: Element) -> tuple[str, tuple
     if shape.tag == "sphere":
         return "sphere", (read.number(link, shape, "radius"),), ""
     if shape.tag == "mesh":
-        scale = read.vector(link, shape, "scale", sizes=(1, 3)) if shape.get("scale") is not None else [1.0]
-        scale = tuple(float(x) for x in scale)
+        written = read.vector(link, shape, "scale", np.ones(1), sizes=(1, 3))
+        scale = tuple(float(x) for x in written)
         return "mesh", scale if len(scale) == 3 else 3 * scale, read.attribute(link, shape, "filename")
     return shape.tag, (read.number(link, shape, "radius"), read.number(link, shape, "length")), ""
 
 
-def _rgba(read: Reader, link: Element, element: Element, materials: dict) -> tuple[float, ...] | None:
+def _rgba(
+    read: Reader, link: Element, element: Element, materials: dict[str, tuple[float, ...]]
+) -> tuple[float, ...] | None:
     material = element.find("material")
     if material is None:
         return None

@@ -13,7 +13,6 @@ from jaxrbd.model.description import Pose
 from jaxrbd.model.xml_safe import Element
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_REQUIRED = object()
 
 
 class Reader:
@@ -37,23 +36,33 @@ class Reader:
     def name(self, owner: Element) -> str:
         return self.attribute(owner, owner, "name")
 
-    def vector(self, owner: Element, element: Element, key: str, default=_REQUIRED, sizes=(3,)) -> np.ndarray:
-        """Numbers separated by spaces, as many as one of `sizes`."""
-        if element.get(key) is None and default is not _REQUIRED:
+    def vector(
+        self,
+        owner: Element,
+        element: Element,
+        key: str,
+        default: np.ndarray | None = None,
+        sizes: tuple[int, ...] = (3,),
+    ) -> np.ndarray:
+        """Numbers separated by spaces, as many as one of `sizes`; required where there is no default."""
+        if element.get(key) is None and default is not None:
             return default
-        words = self.attribute(owner, element, key).split()
+        written = self.attribute(owner, element, key)
+        words = written.split()
         if len(words) not in sizes:
             expected = " or ".join(str(size) for size in sizes)
-            cause = f'<{element.tag} {key}="{short(element.get(key))}"> has {len(words)} numbers'
+            cause = f'<{element.tag} {key}="{short(written)}"> has {len(words)} numbers'
             raise ModelError(self.at(owner, element), cause, f"Expected {expected}, separated by spaces.")
         return np.array([self._float(owner, element, key, word) for word in words])
 
-    def number(self, owner: Element, element: Element, key: str, default=_REQUIRED) -> float:
-        if element.get(key) is None and default is not _REQUIRED:
+    def number(self, owner: Element, element: Element, key: str, default: float | None = None) -> float:
+        if element.get(key) is None and default is not None:
             return default
         return float(self.vector(owner, element, key, sizes=(1,))[0])
 
-    def numbers(self, owner: Element, element: Element, key: str, count: int, default: float):
+    def numbers(
+        self, owner: Element, element: Element, key: str, count: int, default: float
+    ) -> float | tuple[float, ...]:
         """One number, or (our extension) `count` of them as a tuple."""
         values = self.vector(
             owner, element, key, np.array([default]), sizes=(1, count) if count > 1 else (1,)
@@ -72,6 +81,8 @@ class Reader:
         value = float(word) if _NUMBER.fullmatch(word) else math.nan
         if math.isfinite(value):
             return value
-        cause = f'<{element.tag} {key}="{short(element.get(key))}">: "{short(word)}" is not a finite number'
+        cause = (
+            f'<{element.tag} {key}="{short(element.get(key, ""))}">: "{short(word)}" is not a finite number'
+        )
         remedy = "Write a decimal number such as 0.5 or -1e-3; for no limit leave the attribute out."
         raise ModelError(self.at(owner, element), cause, remedy)

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import math
 import xml.etree.ElementTree as ET
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -101,12 +103,13 @@ class _Writer:
         for shape in body.shapes:
             self.shape(link, body, shape)
         frictions = {shape.friction for shape in body.shapes if shape.role == "collision"}
-        if frictions - {None}:
+        known = {x for x in frictions if x is not None}
+        if known:
             if len(frictions) > 1:
                 self.dropped.append(f'different friction within link "{body.name}"')
             else:
                 contact = ET.SubElement(link, "contact")
-                ET.SubElement(contact, "lateral_friction", value=_text(frictions.pop()))
+                ET.SubElement(contact, "lateral_friction", value=_text(known.pop()))
 
     def shape(self, link: ET.Element, body: Body, shape: Shape) -> None:
         size = [_text(x) for x in shape.size]
@@ -161,7 +164,7 @@ class _Writer:
         axes = (joint.axis, _perpendicular(joint.axis) if joint.axis2 is None else joint.axis2)
         ends = zip((joint.parent, *links), (*links, joint.child))
         for i, ((kind, axis), name, (parent, child)) in enumerate(zip(parts, names, ends)):
-            values = {key: float(_per_dof(joint, key)[i]) for key in _PER_DOF + _DYNAMICS}
+            values: dict[str, Any] = {key: float(_per_dof(joint, key)[i]) for key in _PER_DOF + _DYNAMICS}
             placement = Pose() if i else joint.placement
             single = replace(joint, type=kind, name=name, parent=parent, child=child, placement=placement)
             self.single(replace(single, axis=axes[axis], axis2=None, **values))
@@ -195,9 +198,9 @@ class _Writer:
 
     def dynamics(self, element: ET.Element, joint: Joint) -> None:
         values = {key: self.scalar(joint, key) for key in _DYNAMICS}
-        values = {key: _text(value) for key, value in values.items() if value != 0.0}
-        if values:
-            ET.SubElement(element, "dynamics", values)
+        written = {key: _text(value) for key, value in values.items() if value != 0.0}
+        if written:
+            ET.SubElement(element, "dynamics", written)
 
     def scalar(self, joint: Joint, key: str) -> float:
         """The value that all degrees of freedom share; if they differ, it is dropped for the default."""
@@ -231,7 +234,7 @@ def _per_dof(joint: Joint, key: str) -> np.ndarray:
     return np.broadcast_to(np.asarray(getattr(joint, key), dtype=float), (TYPES[joint.type].nv,))
 
 
-def _perpendicular(axis) -> np.ndarray:
+def _perpendicular(axis: np.ndarray) -> np.ndarray:
     """The compiler's choice for a second axis that was left out: x, or y, made normal to the axis."""
     n = np.asarray(axis, dtype=float) / np.linalg.norm(axis)
     x = np.array([1.0, 0.0, 0.0]) if abs(n[0]) <= 1.0 - 1e-6 else np.array([0.0, 1.0, 0.0])
@@ -259,7 +262,7 @@ def _rpy(R: np.ndarray) -> np.ndarray:
     return np.array([roll, pitch, yaw])
 
 
-def _vector(values) -> str:
+def _vector(values: Iterable[float]) -> str:
     return " ".join(_text(x) for x in values)
 
 

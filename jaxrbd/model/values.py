@@ -5,13 +5,18 @@ Each function takes `where`, the element that an error should name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from jaxrbd.errors import ModelError
 from jaxrbd.joints import TYPES
+from jaxrbd.model.description import PerDof
+from jaxrbd.typing import Numbers
 
 
-def vector(where: str, what: str, value, size: int = 3) -> np.ndarray:
+def vector(where: str, what: str, value: Numbers, size: int = 3) -> np.ndarray:
     """`size` finite numbers."""
     try:
         array = np.asarray(value, float)
@@ -22,7 +27,7 @@ def vector(where: str, what: str, value, size: int = 3) -> np.ndarray:
     return array
 
 
-def tensor(where: str, value) -> np.ndarray:
+def tensor(where: str, value: Numbers) -> np.ndarray:
     """Inertia tensor from a scalar (times the identity), three principal moments, or a 3×3 matrix."""
     array = np.asarray(value, float)
     if array.shape == ():
@@ -37,7 +42,7 @@ def tensor(where: str, value) -> np.ndarray:
     return (array + array.T) / 2
 
 
-def rotation_matrix(where: str, value) -> np.ndarray:
+def rotation_matrix(where: str, value: Numbers) -> np.ndarray:
     """A proper rotation, to 1e-6."""
     array = np.asarray(value, float)
     if (
@@ -66,7 +71,7 @@ def axes(where: str, type: str, axis, axis2) -> tuple[np.ndarray, np.ndarray | N
     return axis, axis2
 
 
-def per_dof(where: str, what: str, value, nv: int):
+def per_dof(where: str, what: str, value: Numbers, nv: int) -> float | tuple[float, ...]:
     """A float, or a tuple of `nv` floats; infinite is allowed, NaN is not."""
     array = np.asarray(value, float)
     if array.shape not in ((), (nv,)) or np.isnan(array).any():
@@ -76,7 +81,7 @@ def per_dof(where: str, what: str, value, nv: int):
     return float(array) if array.shape == () else tuple(array.tolist())
 
 
-def amounts(where: str, nv: int, **given) -> dict:
+def amounts(where: str, nv: int, **given: PerDof) -> dict[str, Any]:
     """Several quantities per degree of freedom, none of them negative."""
     checked = {key: per_dof(where, key, value, nv) for key, value in given.items()}
     for key, value in checked.items():
@@ -85,7 +90,7 @@ def amounts(where: str, nv: int, **given) -> dict:
     return checked
 
 
-def limits(where: str, value, nv: int):
+def limits(where: str, value: Sequence[PerDof] | np.ndarray | None, nv: int) -> tuple[PerDof, PerDof]:
     """(lower, upper) from None or a pair."""
     if value is None:
         return -np.inf, np.inf

@@ -8,6 +8,8 @@ they started on. Prefixes are left in the tags (`xacro:macro`): robot files ofte
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, NoReturn
 from xml.parsers import expat
 
 from jaxrbd.errors import ModelError
@@ -27,13 +29,24 @@ class Element(ET.Element):
 
     line: int = 0
 
+    def all(self, path: str) -> list[Element]:
+        """`findall`, for a type checker: nothing but Elements stands in an Element."""
+        return [element for element in self.iterfind(path) if isinstance(element, Element)]
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[Element]: ...
+        def iter(self, tag: str | None = None) -> Generator[Element, None, None]: ...
+        def find(self, path: str, namespaces: dict[str, str] | None = None) -> Element | None: ...
+
 
 def parse_xml(text: str | bytes, source: str = "<string>") -> Element:
     """The root element of an XML document, or a ModelError that names `source`, line and column."""
     if len(text) > MAX_BYTES:
         raise _too_large(source, f"{len(text)} bytes")
     stripped = text.lstrip()  # a declaration after the first newline of a Python string is forgiven
-    skipped_lines = text[: len(text) - len(stripped)].count("\n" if isinstance(text, str) else b"\n")
+    skipped = text[: len(text) - len(stripped)]
+    skipped_lines = skipped.count("\n") if isinstance(skipped, str) else skipped.count(b"\n")
     try:
         data = stripped.encode("utf-8") if isinstance(stripped, str) else bytes(stripped)
     except UnicodeEncodeError as error:
@@ -54,13 +67,14 @@ def parse_xml(text: str | bytes, source: str = "<string>") -> Element:
         if isinstance(error, ModelError):
             raise
         raise ModelError(source, f"unusable encoding ({error})", "Save the file as UTF-8.") from None
+    assert tree.root is not None  # expat refuses a document without a root
     return tree.root
 
 
 class _Tree:
     """Expat handlers that build the element tree within the limits above."""
 
-    def __init__(self, parser, source: str, skipped_lines: int):
+    def __init__(self, parser: expat.XMLParserType, source: str, skipped_lines: int):
         self.parser, self.source, self.skipped_lines = parser, source, skipped_lines
         self.root: Element | None = None
         self.stack: list[Element] = []
@@ -109,7 +123,7 @@ class _Tree:
                 parent.text = "".join(self.text)
             self.text.clear()
 
-    def refuse_dtd(self, *_) -> None:
+    def refuse_dtd(self, *_: object) -> NoReturn:
         where = f"{self.source}, line {self.line()}"
         raise ModelError(where, "document type and entity declarations are refused", _NO_DTD)
 

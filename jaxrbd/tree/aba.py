@@ -7,7 +7,7 @@ is a difference of large numbers (float32, 29-DoF humanoid, worst of 200 states:
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ from jaxrbd.tree.spatial import (
     Sym3,
     Vec3,
 )
+from jaxrbd.typing import Array, ArrayLike
 
 NO_BIAS = Motion(ZERO3, ZERO3)
 
@@ -46,7 +47,9 @@ class Factor(NamedTuple):
     root: ArticulatedInertia  # of the free roots, in their own axes
 
 
-def forward_dynamics(sys: System, q, v, tau, f_ext=None):
+def forward_dynamics(
+    sys: System, q: ArrayLike, v: ArrayLike, tau: ArrayLike, f_ext: ArrayLike | None = None
+) -> Array:
     """Joint accelerations  a = M(q)^-1 (tau - b(q, v) + J^T f_ext).
 
     Articulated bodies, [RBDA] Table 7.1, O(nb). f_ext: (nb, 6) wrenches on the bodies in world-aligned
@@ -59,14 +62,14 @@ def forward_dynamics(sys: System, q, v, tau, f_ext=None):
     return _forward_dynamics(sys, q, v, tau, f_ext)
 
 
-def mass_matrix_solve(sys: System, q, b):
+def mass_matrix_solve(sys: System, q: ArrayLike, b: ArrayLike) -> Array:
     """M(q)^-1 b in O(nb), by the same factorisation as forward dynamics."""
     q, b = arguments(sys, q=q, b=b)
     require_mass(sys, "mass_matrix_solve")
     return _mass_matrix_solve(sys, q, b)
 
 
-def mass_matrix_inverse(sys: System, q):
+def mass_matrix_inverse(sys: System, q: ArrayLike) -> Array:
     """M(q)^-1, (nv, nv), from one articulated-body factorisation: O(nb nv)."""
     (q,) = arguments(sys, q=q)
     require_mass(sys, "mass_matrix_inverse")
@@ -322,7 +325,8 @@ def symmetric_matrix(IA: ArticulatedInertia) -> list[list]:
 def factor_ldl(M):
     """L (unit, lower) and D of a small symmetric positive definite matrix written out in scalars."""
     n = len(M)
-    L, D = [[None] * n for _ in range(n)], [None] * n
+    L: list[list[Any]] = [[None] * n for _ in range(n)]
+    D: list[Any] = [None] * n
     for j in range(n):
         D[j] = M[j][j] - sum(L[j][k] * L[j][k] * D[k] for k in range(j)) if j else M[j][j]
         inverse = 1 / D[j]

@@ -10,11 +10,12 @@ from jaxrbd.errors import ArgumentError
 from jaxrbd.joints import TYPES
 from jaxrbd.model.names import hint
 from jaxrbd.model.system import System, check_system, find
+from jaxrbd.typing import Array, ArrayLike, DTypeLike
 
 FRAMES = {"body": "body", "local": "body", "world": "world", "world_aligned": "world_aligned"}
 
 
-def arguments(sys: System, **arrays):
+def arguments(sys: System, **arrays: ArrayLike | None) -> list[Array]:
     """Arrays with shapes checked: `q` has nq numbers, everything else nv; cast to the System's dtype."""
     check_system(sys)
     result = []
@@ -24,7 +25,7 @@ def arguments(sys: System, **arrays):
     return result
 
 
-def array(name: str, x, shape: tuple[int, ...], expected: str, dtype):
+def array(name: str, x: ArrayLike | None, shape: tuple[int, ...], expected: str, dtype: DTypeLike) -> Array:
     if x is None:
         raise ArgumentError(f"{name} is None, expected an array of shape {expected}.")
     try:
@@ -60,7 +61,7 @@ def array(name: str, x, shape: tuple[int, ...], expected: str, dtype):
     return x.astype(dtype)
 
 
-def external(sys: System, f_ext, dtype):
+def external(sys: System, f_ext: ArrayLike | None, dtype: DTypeLike) -> Array | None:
     if f_ext is None:
         return None
     return array("f_ext", f_ext, (sys.nb, 6), f"(nb, 6) = ({sys.nb}, 6)", dtype)
@@ -91,7 +92,9 @@ def require_mass(sys: System, caller: str) -> None:
         )
 
 
-def check(sys: System, q, v=None, tol: float | None = None, *, limits: bool = True) -> None:
+def check(
+    sys: System, q: ArrayLike, v: ArrayLike | None = None, tol: float | None = None, *, limits: bool = True
+) -> None:
     """Look at values on the host. Raises ArgumentError that names the joint; returns None.
 
     Numbers must be finite, quaternions of unit length, and q and v within the joints' limits, all to `tol`

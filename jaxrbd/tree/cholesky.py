@@ -13,16 +13,17 @@ from jaxrbd.tree import sparse
 from jaxrbd.tree.arguments import arguments, array, require_mass
 from jaxrbd.tree.crba import _mass_matrix, relations
 from jaxrbd.tree.kernels import kernel
+from jaxrbd.typing import Array, ArrayLike
 
 
-def mass_matrix_factor(sys: System, q):
+def mass_matrix_factor(sys: System, q: ArrayLike) -> Array:
     """L(q), (nv, nv), lower triangular with M = LᵀL and the sparsity of the tree."""
     (q,) = arguments(sys, q=q)
     require_mass(sys, "mass_matrix_factor")
     return _factor(sys, q)
 
 
-def solve_factor(sys: System, L, b):
+def solve_factor(sys: System, L: ArrayLike, b: ArrayLike) -> Array:
     """x with LᵀL x = b, O(nv depth): inward for Lᵀ y = b, outward for L x = y."""
     L = array("L", L, (sys.nv, sys.nv), f"(nv, nv) = ({sys.nv}, {sys.nv})", sys.dtype)
     (b,) = arguments(sys, b=b)

@@ -22,9 +22,10 @@ from jaxrbd.tree.joints import column
 from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import Motion, Vec3, skew, stack
+from jaxrbd.typing import Array, ArrayLike
 
 
-def coriolis_matrix(sys: System, q, v):
+def coriolis_matrix(sys: System, q: ArrayLike, v: ArrayLike) -> Array:
     """C(q, v), (nv, nv), such that C v + g(q) = bias_force(q, v) and Ṁ - 2C is skew."""
     q, v = arguments(sys, q=q, v=v)
     return _coriolis(sys, q, v)
@@ -34,7 +35,7 @@ def coriolis_matrix(sys: System, q, v):
 def _coriolis(sys: System, q, v):
     t, nodes = sys.topology, nodes_of(sys.topology)
     joints, roots, _, R, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
-    p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None)).p
+    p_all = kin.poses(sys, joints, roots, q).p
     at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
     I = kin.join(*kin.broadcast((at_nodes.rotate(R), at_roots.rotate(roots.R)), q)).from_(p_all)
     V_all = kin.join(V, kin.broadcast(roots.V, q)).at(Vec3(*(-x for x in p_all)))  # about the root's origin

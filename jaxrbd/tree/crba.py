@@ -22,9 +22,10 @@ from jaxrbd.tree.joints import column, joint_transforms
 from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import ZERO3, Inertia, Motion, Sym3, Vec3
+from jaxrbd.typing import Array, ArrayLike
 
 
-def mass_matrix(sys: System, q):
+def mass_matrix(sys: System, q: ArrayLike) -> Array:
     """Joint-space inertia M(q), (nv, nv), armature included. [RBDA] Table 6.2."""
     (q,) = arguments(sys, q=q)
     return _mass_matrix(sys, q)
@@ -55,8 +56,8 @@ def ancestor_pairs(topology: Topology):
         while i >= 0:
             pairs.append((i, j))
             i = int(parent_dof[i])
-    i, j = np.array(pairs, int).reshape(-1, 2).T
-    return i, j, parent_dof
+    rows, columns = np.array(pairs, int).reshape(-1, 2).T
+    return rows, columns, parent_dof
 
 
 @lru_cache(maxsize=512)
@@ -100,33 +101,33 @@ def composites(sys: System, q, extra=None):
     """
     nodes = nodes_of(sys.topology)
     joints, roots = joint_transforms(sys, q), kin.root_states(sys, q)
+    sliding = bool(nodes.slides.any())
 
     def place(parent, j):
-        R, p, _, _ = parent
+        R, p, *_ = parent
         r = R @ j.p
         R = R @ j.R
         S = column(j, R)
-        return R, p + r, r, S if nodes.slides.any() else S._replace(lin=None)
+        return R, p + r, r, S.ang, S.lin if sliding else None
 
     zero3 = jax.tree.map(jnp.zeros_like, roots.p)
-    S0 = Motion(zero3, zero3 if nodes.slides.any() else None)
-    start = kin.broadcast((roots.R, zero3, zero3, S0), q)
-    R, p, r, S = outward(nodes, place, joints, start)
-    S = S if S.lin is not None else Motion(S.ang, ZERO3)
+    start = kin.broadcast((roots.R, zero3, zero3, zero3, zero3 if sliding else None), q)
+    R, p, r, ang, lin = outward(nodes, place, joints, start)
+    S = Motion(ang, lin if sliding else ZERO3)
     at_nodes, at_roots = kin.node_inertias(sys, kin.body_inertias(sys))
 
     at_nodes, at_roots = at_nodes.rotate(R), at_roots.rotate(roots.R)
     zero = Inertia(0, ZERO3, Sym3(*[0] * 6))
     if extra is not None:
         at_nodes, at_roots = at_nodes.articulated() + extra[0], at_roots.articulated() + extra[1]
-        zero = zero.articulated()
 
     def compose(acc, x):
         I, r, S = x
         Ic = acc + I
         return Ic.from_(r), Ic @ S
 
-    Ic0, F = inward(nodes, compose, (at_nodes, r, S), kin.zeros(zero, q))
+    none = zero if extra is None else zero.articulated()
+    Ic0, F = inward(nodes, compose, (at_nodes, r, S), kin.zeros(none, q))
     return S, F, p, Ic0 + at_roots, roots
 
 

@@ -42,6 +42,7 @@ from jaxrbd.tree.node import Node
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.rnea import inverse_dynamics
 from jaxrbd.tree.spatial import ZERO3, Force, Inertia, Mat3, Motion, Vec3, outer, skew
+from jaxrbd.typing import ArrayLike
 
 
 class InverseDynamicsDerivatives(NamedTuple):
@@ -60,7 +61,9 @@ class ForwardDynamicsDerivatives(NamedTuple):
     tau: jax.Array
 
 
-def inverse_dynamics_derivatives(sys: System, q, v, a, f_ext=None) -> InverseDynamicsDerivatives:
+def inverse_dynamics_derivatives(
+    sys: System, q: ArrayLike, v: ArrayLike, a: ArrayLike, f_ext: ArrayLike | None = None
+) -> InverseDynamicsDerivatives:
     """∂tau/∂(q, v, a), each (nv, nv), q in the tangent space; analytic, O(nb depth)."""
     q, v, a = arguments(sys, q=q, v=v, a=a)
     if nodes_of(sys.topology).paths:
@@ -68,7 +71,9 @@ def inverse_dynamics_derivatives(sys: System, q, v, a, f_ext=None) -> InverseDyn
     return InverseDynamicsDerivatives(*_inverse_derivatives(sys, q, v, a, external(sys, f_ext, q.dtype)))
 
 
-def forward_dynamics_derivatives(sys: System, q, v, tau, f_ext=None) -> ForwardDynamicsDerivatives:
+def forward_dynamics_derivatives(
+    sys: System, q: ArrayLike, v: ArrayLike, tau: ArrayLike, f_ext: ArrayLike | None = None
+) -> ForwardDynamicsDerivatives:
     """∂a/∂(q, v, tau), each (nv, nv), q in the tangent space.
 
     -M^-1 times the derivatives of inverse dynamics at the acceleration that tau produces.
@@ -126,7 +131,7 @@ def _factor_by_dof(sys: System, factor: Factor, R: Mat3, p: Vec3):
         IA, (G, Dinv) = Node(None, None, column_k, armature[k] + world).eliminate(IA)
         at_roots[k] = G.rotate(gather(R, slice(N, None))), Dinv
     at_nodes = at_roots[0]
-    if N:
+    if N and factor.pivot is not None:
         R, p = gather((R, p), slice(0, N))
         at_nodes = factor.pivot.UD.rotate(R @ factor.links.A).from_(p), factor.pivot.Dinv
     return jax.tree.map(lambda x, *six: kin.gather_dofs(sys, x, six), at_nodes, *at_roots)

@@ -22,9 +22,10 @@ from jaxrbd.tree.joints import column, joint_transforms
 from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import Mat3, Motion, Vec3, rotation_from_quaternion, stack, vec3
+from jaxrbd.typing import Array, ArrayLike
 
 
-def forward_kinematics(sys: System, q):
+def forward_kinematics(sys: System, q: ArrayLike) -> tuple[Array, Array]:
     """World poses of all body frames: (R (nb, 3, 3), p (nb, 3)), x_world = R x_body + p."""
     (q,) = arguments(sys, q=q)
     R, p = _frame_poses(sys, q)
@@ -32,13 +33,13 @@ def forward_kinematics(sys: System, q):
     return gather(R, index), gather(p, index)
 
 
-def frame_poses(sys: System, q):
+def frame_poses(sys: System, q: ArrayLike) -> tuple[Array, Array]:
     """World poses of all frames, in the order of `sys.frame_names`."""
     (q,) = arguments(sys, q=q)
     return _frame_poses(sys, q)
 
 
-def frame_pose(sys: System, q, name: str):
+def frame_pose(sys: System, q: ArrayLike, name: str) -> tuple[Array, Array]:
     """World pose (R, p) of one named frame (a link, merged ones too, or a site)."""
     (q,) = arguments(sys, q=q)
     R, p = _frame_poses(sys, q)
@@ -46,19 +47,21 @@ def frame_pose(sys: System, q, name: str):
     return R[i], p[i]
 
 
-def frame_jacobian(sys: System, q, name: str, frame: str = "world_aligned"):
+def frame_jacobian(sys: System, q: ArrayLike, name: str, frame: str = "world_aligned") -> Array:
     """J(q), (6, nv), angular first: the frame's velocity is J v."""
     (q,) = arguments(sys, q=q)
     return _jacobian_kernel(frame_index(sys, name), reference_frame(frame))(sys, q)
 
 
-def frame_velocity(sys: System, q, v, name: str, frame: str = "world_aligned"):
+def frame_velocity(sys: System, q: ArrayLike, v: ArrayLike, name: str, frame: str = "world_aligned") -> Array:
     """Velocity of a frame, (6,), angular first; equals frame_jacobian @ v."""
     q, v = arguments(sys, q=q, v=v)
     return _motion_kernel(frame_index(sys, name), reference_frame(frame))(sys, q, v, jnp.zeros_like(v))[0]
 
 
-def frame_acceleration(sys: System, q, v, a, name: str, frame: str = "world_aligned"):
+def frame_acceleration(
+    sys: System, q: ArrayLike, v: ArrayLike, a: ArrayLike, name: str, frame: str = "world_aligned"
+) -> Array:
     """Time derivative of `frame_velocity` in the same frame: J a + J̇v; no gravity in it.
 
     In "world_aligned" the linear part is the acceleration of the point; in "body" and "world" it is
@@ -68,13 +71,17 @@ def frame_acceleration(sys: System, q, v, a, name: str, frame: str = "world_alig
     return _motion_kernel(frame_index(sys, name), reference_frame(frame))(sys, q, v, a)[1]
 
 
-def frame_jacobian_dot_v(sys: System, q, v, name: str, frame: str = "world_aligned"):
+def frame_jacobian_dot_v(
+    sys: System, q: ArrayLike, v: ArrayLike, name: str, frame: str = "world_aligned"
+) -> Array:
     """J̇(q, v) v, (6,), in the same frame as J."""
     q, v = arguments(sys, q=q, v=v)
     return _motion_kernel(frame_index(sys, name), reference_frame(frame))(sys, q, v, jnp.zeros_like(v))[1]
 
 
-def wrench_at_frame(sys: System, q, name: str, wrench, frame: str = "world_aligned"):
+def wrench_at_frame(
+    sys: System, q: ArrayLike, name: str, wrench: ArrayLike, frame: str = "world_aligned"
+) -> Array:
     """f_ext (nb, 6) for one wrench (moment, force) applied at a named frame, in the given frame's axes."""
     (q,) = arguments(sys, q=q)
     wrench = array("wrench", wrench, (6,), "(6,)", sys.dtype)
@@ -97,7 +104,7 @@ def wrench_at_frame(sys: System, q, name: str, wrench, frame: str = "world_align
 def _frame_poses(sys: System, q):
     t, nodes = sys.topology, nodes_of(sys.topology)
     joints, roots = joint_transforms(sys, q), kin.root_states(sys, q)
-    R, p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
+    R, p = kin.poses(sys, joints, roots, q)
     p = p + gather(roots.p, np.concatenate([nodes.root, np.arange(nodes.nroots)]).astype(int))
     where = np.array([nodes.body_slot[b] if b >= 0 else nodes.size for b in t.frame_bodies], int)
     R, p = gather((R, p), where)
@@ -144,7 +151,7 @@ def _frame_in_tree(sys: System, frame: int, R_all: Mat3, p_all: Vec3):
 
 def _jacobian(frame: int, reference: str, sys: System, q):
     joints, roots = joint_transforms(sys, q), kin.root_states(sys, q)
-    R_all, p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
+    R_all, p_all = kin.poses(sys, joints, roots, q)
     _, root, R, p, _ = _frame_in_tree(sys, frame, R_all, p_all)
     N = nodes_of(sys.topology).size
     S = column(joints, gather(R_all, slice(0, N)))
@@ -168,7 +175,7 @@ def _motion(frame: int, reference: str, sys: System, q, v, a):
     R_all, V_all, A_all = kin.join((R, V, A), kin.broadcast((roots.R, roots.V, A0), q))
     if reference == "world":
         joints = joint_transforms(sys, q)
-        p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None)).p
+        p_all = kin.poses(sys, joints, roots, q).p
     else:
         p_all = kin.join(jax.tree.map(jnp.zeros_like, r), kin.broadcast(zero3, q))
     slot, root, R_f, p, r_f = _frame_in_tree(sys, frame, R_all, p_all)

@@ -246,7 +246,8 @@ def _run_bias(nodes: Nodes, v) -> Motion:
     k > i of the same run: sum of (S_k v_k) x (S_i v_i), constant in node axes.
     """
     e = np.eye(3)
-    parts = [[[] for _ in range(3)] for _ in range(2)]  # terms (slot, i, k, sign) by component
+    # terms (slot, i, k, sign) by component
+    parts: list[list[list[tuple[int, int, int, float]]]] = [[[] for _ in range(3)] for _ in range(2)]
     slot_of_v = {int(nodes.v[x]): int(x) for x in np.flatnonzero(nodes.live)}
     for s in nodes.quaternion_first:
         v0, columns = int(nodes.v[s]), 6 if s in nodes.free_first else 3

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from jaxrbd.engine import kernel as engine
 from jaxrbd.joints import PITCH
@@ -31,7 +32,8 @@ def mechanism(model):
     if not isinstance(model, System):
         return model
     used = set(MECHANISM) - unused_axes(model)
-    return replace(model, **{key: None for key in leaf_shapes(model.topology) if key not in used})
+    unread: dict[str, Any] = {key: None for key in leaf_shapes(model.topology) if key not in used}
+    return replace(model, **unread)
 
 
 def unused_axes(sys: System) -> set[str]:

@@ -37,7 +37,7 @@ class Roots(NamedTuple):
 
     R: Mat3
     p: Vec3
-    V: Motion
+    V: Motion | None  # None where no velocity was given
 
 
 def root_states(sys: System, q, v=None) -> Roots:
@@ -73,18 +73,19 @@ class Poses(NamedTuple):
     p: Vec3
 
 
-def poses(sys: System, joints: Joints, roots: Roots) -> Poses:
-    """Forward kinematics: one outward pass."""
+def poses(sys: System, joints: Joints, roots: Roots, q) -> Poses:
+    """Forward kinematics at the batch of q: one outward pass."""
     nodes = nodes_of(sys.topology)
+    R0, p0 = broadcast((roots.R, roots.p), q)
 
     def body(parent, joint):
         R, p = parent
         R_loc, p_loc = joint
         return R @ R_loc, p + R @ p_loc
 
-    zero = jax.tree.map(jnp.zeros_like, roots.p)
-    R, p = outward(nodes, body, (joints.R, joints.p), (roots.R, zero))
-    return Poses(join(R, roots.R), join(p, zero))
+    zero = jax.tree.map(jnp.zeros_like, p0)
+    R, p = outward(nodes, body, (joints.R, joints.p), (R0, zero))
+    return Poses(join(R, R0), join(p, zero))
 
 
 def zeros(tree, like):

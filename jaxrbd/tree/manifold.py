@@ -18,6 +18,7 @@ from jaxrbd.engine.gather import gather
 from jaxrbd.joints import SE3, SO3, TYPES, Group
 from jaxrbd.model.system import System, Topology, check_system
 from jaxrbd.tree.arguments import arguments, array
+from jaxrbd.typing import Array, ArrayLike
 
 
 class Layout(NamedTuple):
@@ -36,7 +37,9 @@ class Layout(NamedTuple):
 
 @lru_cache(maxsize=512)
 def layout(t: Topology) -> Layout:
-    scalar_q, scalar_v, starts = [], [], {SO3: [], SE3: []}
+    scalar_q: list[int] = []
+    scalar_v: list[int] = []
+    starts: dict[Group, list[tuple[int, int]]] = {SO3: [], SE3: []}
     for kind, q, v, q_end in zip(t.joint_types, t.q_starts, t.v_starts, t.q_starts[1:]):
         if (group := TYPES[kind].group) is not None:
             starts.setdefault(group, []).append((q, v))
@@ -60,14 +63,14 @@ def free_joints(t: Topology) -> tuple[np.ndarray, np.ndarray]:
     return np.zeros((0, 7), int), np.zeros((0, 6), int)
 
 
-def neutral(sys: System):
+def neutral(sys: System) -> Array:
     """The configuration with every coordinate zero and every rotation the identity."""
     check_system(sys, "neutral")
-    q = np.concatenate([TYPES[kind].neutral() for kind in sys.joint_types] or [[]])
+    q = np.concatenate([np.zeros(0), *(TYPES[kind].neutral() for kind in sys.joint_types)])
     return jnp.asarray(q, sys.dtype)
 
 
-def random_configuration(sys: System, key, spread: float = 1.0):
+def random_configuration(sys: System, key: ArrayLike, spread: float = 1.0) -> Array:
     """Uniform within joint limits where they are finite (else in ±pi or ±1 m), uniform rotations.
 
     `spread` scales the range of unlimited coordinates and the positions of free joints.
@@ -98,7 +101,7 @@ def random_configuration(sys: System, key, spread: float = 1.0):
     return q.at[places].set(p)
 
 
-def normalize(sys: System, q):
+def normalize(sys: System, q: ArrayLike) -> Array:
     """q with every quaternion divided by its norm."""
     (q,) = arguments(sys, q=q)
     where = layout(sys.topology).quaternions
@@ -108,7 +111,7 @@ def normalize(sys: System, q):
     return q.at[where].set(quat / jnp.linalg.norm(quat, axis=1, keepdims=True))
 
 
-def integrate(sys: System, q, dv):
+def integrate(sys: System, q: ArrayLike, dv: ArrayLike) -> Array:
     """q ⊞ dv: the configuration reached from q by moving with joint velocities dv for unit time."""
     q, dv = arguments(sys, q=q, dv=dv)
     return _integrate(sys.topology, q, dv)
@@ -125,7 +128,7 @@ def _integrate(t: Topology, q, dv):
     return assemble(pieces)
 
 
-def difference(sys: System, q0, q1):
+def difference(sys: System, q0: ArrayLike, q1: ArrayLike) -> Array:
     """q1 ⊟ q0: the joint velocities that lead from q0 to q1 in unit time; the inverse of `integrate`."""
     q0, q1 = arguments(sys, q0=q0, q1=q1)
     scalar_q, scalar_v, groups = layout(sys.topology)
@@ -140,8 +143,8 @@ def _parts(rows: np.ndarray, parts: tuple[slice, ...]) -> list[np.ndarray]:
     return [rows[:, part] for part in parts]
 
 
-def _read(x, places: list[np.ndarray]) -> list:
-    return [gather(x, where) for where in places]
+def _read(x, places: list[np.ndarray]) -> tuple[Array, ...]:
+    return tuple(gather(x, where) for where in places)
 
 
 def assemble(pieces):
@@ -157,7 +160,7 @@ def exchange(x, where, values):
     return assemble([(rest, gather(x, rest)), (where, values)])
 
 
-def tangent_gradient(sys: System, q, g):
+def tangent_gradient(sys: System, q: ArrayLike, g: ArrayLike) -> Array:
     """Gradient with respect to the nv numbers of dv in integrate(q, dv), from the nq numbers of jax.grad."""
     (q,) = arguments(sys, q=q)
     g = array("g", g, (sys.nq,), f"(nq,) = ({sys.nq},)", sys.dtype)

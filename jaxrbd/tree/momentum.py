@@ -16,34 +16,35 @@ from jaxrbd.tree.joints import joint_transforms
 from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import Vec3, stack
+from jaxrbd.typing import Array, ArrayLike
 
 
-def total_mass(sys: System):
+def total_mass(sys: System) -> Array:
     """Mass of everything that moves."""
     check_system(sys, "total_mass")
     moving = jnp.asarray([b >= 0 for b in sys.topology.frame_bodies[: sys.topology.link_count]], sys.dtype)
     return jnp.sum(sys.mass * moving)
 
 
-def kinetic_energy(sys: System, q, v):
+def kinetic_energy(sys: System, q: ArrayLike, v: ArrayLike) -> Array:
     """T = ½ vᵀ M(q) v, armature included."""
     q, v = arguments(sys, q=q, v=v)
     return _kinetic_energy(sys, q, v)
 
 
-def potential_energy(sys: System, q):
+def potential_energy(sys: System, q: ArrayLike) -> Array:
     """U = -sum of m g·c over the bodies; zero with every centre of mass at the world's origin."""
     (q,) = arguments(sys, q=q)
     _, moment = _mass_moment(sys, q)
     return -jnp.dot(sys.gravity, moment)
 
 
-def energy(sys: System, q, v):
+def energy(sys: System, q: ArrayLike, v: ArrayLike) -> Array:
     """Total mechanical energy T + U (springs not included)."""
     return kinetic_energy(sys, q, v) + potential_energy(sys, q)
 
 
-def center_of_mass(sys: System, q):
+def center_of_mass(sys: System, q: ArrayLike) -> Array:
     """Centre of mass of everything that moves, in the world, (3,)."""
     (q,) = arguments(sys, q=q)
     if not sys.nb:
@@ -54,23 +55,23 @@ def center_of_mass(sys: System, q):
     return moment / mass
 
 
-def center_of_mass_velocity(sys: System, q, v):
+def center_of_mass_velocity(sys: System, q: ArrayLike, v: ArrayLike) -> Array:
     """Velocity of the centre of mass, (3,)."""
     return centroidal_momentum(sys, q, v)[3:] / total_mass(sys)
 
 
-def center_of_mass_jacobian(sys: System, q):
+def center_of_mass_jacobian(sys: System, q: ArrayLike) -> Array:
     """(3, nv): its product with v is the velocity of the centre of mass."""
     return centroidal_momentum_matrix(sys, q)[3:] / total_mass(sys)
 
 
-def centroidal_momentum(sys: System, q, v):
+def centroidal_momentum(sys: System, q: ArrayLike, v: ArrayLike) -> Array:
     """Angular (about the centre of mass) and linear momentum in world axes, (6,)."""
     q, v = arguments(sys, q=q, v=v)
     return _momentum(sys, q, v) if sys.nb else jnp.zeros(6, sys.dtype)
 
 
-def centroidal_momentum_matrix(sys: System, q):
+def centroidal_momentum_matrix(sys: System, q: ArrayLike) -> Array:
     """A(q), (6, nv): the centroidal momentum is A(q) v. Rotors (armature) carry none of it."""
     (q,) = arguments(sys, q=q)
     return _momentum_matrix(sys, q)
@@ -111,7 +112,7 @@ def _kinetic_energy(sys: System, q, v):
 def _mass_moment(sys: System, q):
     """Total mass, and the sum of mass times position over everything that moves."""
     joints, roots = joint_transforms(sys, q), kin.root_states(sys, q)
-    R, p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
+    R, p = kin.poses(sys, joints, roots, q)
     nodes = nodes_of(sys.topology)
     I = _world_inertias(sys, gather(R, slice(0, nodes.size)), roots)
     x, reference = _positions(sys, p, roots)
@@ -125,7 +126,7 @@ def _mass_moment(sys: System, q):
 def _momentum(sys: System, q, v):
     _, roots, _, R, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
     joints = joint_transforms(sys, q)
-    p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None)).p
+    p = kin.poses(sys, joints, roots, q).p
     I = _world_inertias(sys, R, roots)
     x, _ = _positions(sys, p, roots)
     h = I @ kin.join(V, kin.broadcast(roots.V, q))
@@ -143,7 +144,7 @@ def _com(I, x: Vec3) -> Vec3:
 def _momentum_matrix(sys: System, q):
     nodes = nodes_of(sys.topology)
     joints, roots = joint_transforms(sys, q), kin.root_states(sys, q)
-    R, p = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
+    R, p = kin.poses(sys, joints, roots, q)
     I = _world_inertias(sys, gather(R, slice(0, nodes.size)), roots)
     x, _ = _positions(sys, p, roots)
     com = _com(I, x)

@@ -57,11 +57,11 @@ def nodes_of(topology: Topology, width: int | None = None) -> Nodes:
             continue
         parent = end[t.parents[b]] if t.parents[b] >= 0 else -1
         record = TYPES[t.joint_types[b]]
-        moves = not record.on_manifold
+        scalar = not record.on_manifold
         for k, c in enumerate(record.columns):
-            q, v = t.q_starts[b] + (k if moves else 0), t.v_starts[b] + k
+            q, v = t.q_starts[b] + (k if scalar else 0), t.v_starts[b] + k
             turns, slides = (0, BENDS) if c.path else (c.turns, c.slides)
-            runs.append((b, k == 0, k == record.nv - 1, turns, slides, c.axis, moves, q, v, parent))
+            runs.append((b, k == 0, k == record.nv - 1, turns, slides, c.axis, scalar, q, v, parent))
             parent = len(runs) - 1
             if c.path:
                 bent.setdefault(c.path, []).append(parent)

@@ -22,26 +22,27 @@ from jaxrbd.tree.joints import column
 from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import Inertia, Mat3, Motion, Sym3, Vec3
+from jaxrbd.typing import Array, ArrayLike
 
 
-def inertial_parameters(sys: System):
+def inertial_parameters(sys: System) -> Array:
     """π, (10 nb,): (m, hx, hy, hz, Ixx, Ixy, Ixz, Iyy, Iyz, Izz) of every moving body."""
     return _parameters(check_system(sys, "inertial_parameters"))
 
 
-def joint_torque_regressor(sys: System, q, v, a):
+def joint_torque_regressor(sys: System, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> Array:
     """Y(q, v, a), (nv, 10 nb): inverse_dynamics(q, v, a) = Y π + armature a. Y is linear in a and gravity."""
     q, v, a = arguments(sys, q=q, v=v, a=a)
     return _torque_regressor(sys, q, v, a)
 
 
-def kinetic_energy_regressor(sys: System, q, v):
+def kinetic_energy_regressor(sys: System, q: ArrayLike, v: ArrayLike) -> Array:
     """(10 nb,): kinetic energy without armature is its product with π."""
     q, v = arguments(sys, q=q, v=v)
     return _energy_regressors(sys, q, v)[0]
 
 
-def potential_energy_regressor(sys: System, q):
+def potential_energy_regressor(sys: System, q: ArrayLike) -> Array:
     """(10 nb,): potential energy is its product with π."""
     (q,) = arguments(sys, q=q)
     return _energy_regressors(sys, q, jnp.zeros(sys.nv, q.dtype))[1]
@@ -82,7 +83,7 @@ def _dof_body_pairs(t: Topology):
 def _torque_regressor(sys: System, q, v, a):
     t, nodes = sys.topology, nodes_of(sys.topology)
     joints, roots, A0, R, V, A, _ = kin.motion_pass(sys, q, v, a, sys.gravity)
-    R_all, p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
+    R_all, p_all = kin.poses(sys, joints, roots, q)
     V_all, A_all = kin.join((V, A), kin.broadcast((roots.V, A0), q))
     Rb, Vb, Ab = (_bodies(sys, x) for x in (R_all, V_all, A_all))
     local = lambda m: Motion(Rb.T @ m.ang, Rb.T @ m.lin)  # noqa: E731
@@ -105,7 +106,7 @@ def _torque_regressor(sys: System, q, v, a):
 def _energy_regressors(sys: System, q, v):
     joints, roots, _, _, V, _, _ = kin.motion_pass(sys, q, v, jnp.zeros_like(v), jnp.zeros((3, 1), q.dtype))
     nodes = nodes_of(sys.topology)
-    R_all, p_all = kin.poses(sys, joints, kin.Roots(*kin.broadcast(roots[:2], q), None))
+    R_all, p_all = kin.poses(sys, joints, roots, q)
     p_all = p_all + gather(roots.p, np.concatenate([nodes.root, np.arange(nodes.nroots)]).astype(int))
     Rb, Vb, pb = (_bodies(sys, x) for x in (R_all, kin.join(V, kin.broadcast(roots.V, q)), p_all))
     Vl, unit = Motion(Rb.T @ Vb.ang, Rb.T @ Vb.lin), _basis(q.dtype)

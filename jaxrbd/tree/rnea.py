@@ -19,9 +19,12 @@ from jaxrbd.tree.joints import Links, link_transforms
 from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import ZERO3, Force
+from jaxrbd.typing import Array, ArrayLike
 
 
-def inverse_dynamics(sys: System, q, v, a, f_ext=None):
+def inverse_dynamics(
+    sys: System, q: ArrayLike, v: ArrayLike, a: ArrayLike, f_ext: ArrayLike | None = None
+) -> Array:
     """Joint forces that produce accelerations `a`:  tau = M(q) a + b(q, v) - J^T f_ext.
 
     Recursive Newton-Euler, [RBDA] Table 5.1, O(nb). f_ext: (nb, 6) wrenches on the bodies in
@@ -31,13 +34,13 @@ def inverse_dynamics(sys: System, q, v, a, f_ext=None):
     return _inverse_dynamics(sys, q, v, a, external(sys, f_ext, q.dtype))
 
 
-def bias_force(sys: System, q, v):
+def bias_force(sys: System, q: ArrayLike, v: ArrayLike) -> Array:
     """b(q, v): Coriolis, centrifugal and gravity forces, i.e. inverse dynamics at a = 0."""
     q, v = arguments(sys, q=q, v=v)
     return _inverse_dynamics(sys, q, v, jnp.zeros_like(v), None)
 
 
-def gravity_force(sys: System, q):
+def gravity_force(sys: System, q: ArrayLike) -> Array:
     """g(q): the joint forces that hold the system still, i.e. inverse dynamics at v = a = 0."""
     (q,) = arguments(sys, q=q)
     zero = jnp.zeros(sys.nv, q.dtype)

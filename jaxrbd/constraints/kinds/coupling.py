@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints.data import Constraints, Entry, Part
-from jaxrbd.constraints.kinds.placing import Options, one_entry
+from jaxrbd.constraints.kinds.placing import Baumgarte, Options, one_entry
 from jaxrbd.constraints.rows import Scene
 from jaxrbd.engine.gather import gather
 from jaxrbd.errors import ArgumentError
 from jaxrbd.forces import joint_coordinates
 from jaxrbd.joints import TYPES
 from jaxrbd.model.system import System, find
+from jaxrbd.typing import Array, ArrayLike, Numbers
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,12 @@ def coupling(
     joint: str,
     to: str | None,
     *,
-    ratio=None,
-    offset=None,
-    polynomial=None,
-    weight=1.0,
-    baumgarte=None,
-    target=None,
+    ratio: ArrayLike | None = None,
+    offset: ArrayLike | None = None,
+    polynomial: Sequence[ArrayLike] | Array | np.ndarray | None = None,
+    weight: Numbers = 1.0,
+    baumgarte: Baumgarte | None = None,
+    target: Numbers | None = None,
     name: str | None = None,
 ) -> Constraints:
     """q_joint = offset + ratio q_to, or a polynomial (c0, ..., c4) of q_to: one row (gears, mimic joints).

@@ -10,12 +10,13 @@ import numpy as np
 
 from jaxrbd.constraints.data import Constraints
 from jaxrbd.constraints.kinds.frames import Frames, between_frames
-from jaxrbd.constraints.kinds.placing import Options, Place, in_world, pose_in
+from jaxrbd.constraints.kinds.placing import Baumgarte, Options, Place, Placement, in_world, pose_in
 from jaxrbd.constraints.kinds.relative import Relative, Side
 from jaxrbd.constraints.kinds.turning import choose
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System
 from jaxrbd.tree.spatial import Motion, Vec3
+from jaxrbd.typing import ArrayLike, Numbers
 
 
 @dataclass(frozen=True)
@@ -44,19 +45,19 @@ def distance(
     frame: str,
     to: str | None = None,
     *,
-    length=None,
-    offset=None,
-    anchor=None,
-    q=None,
-    weight=1.0,
-    baumgarte=None,
-    target=None,
+    length: ArrayLike | None = None,
+    offset: Placement | None = None,
+    anchor: Placement | None = None,
+    q: ArrayLike | None = None,
+    weight: Numbers = 1.0,
+    baumgarte: Baumgarte | None = None,
+    target: Numbers | None = None,
     name: str | None = None,
 ) -> Constraints:
     """Hold two points at a distance: one row. `length` [m], or the present one at `q`."""
     if (length is None) == (q is None):
         raise ArgumentError(f"distance({frame!r}): give either length= or q=, where it is measured.")
-    if q is not None:
+    if length is None:
         poses = [pose_in(sys, frame, offset), pose_in(sys, to, anchor)]
         p, r = (
             (R_f @ x + p_f)

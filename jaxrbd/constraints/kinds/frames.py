@@ -6,7 +6,7 @@ then shifting along x, y, z. Points on planes, rods and rolling are kinds of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -14,7 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints.data import Constraints, Entry, Part
-from jaxrbd.constraints.kinds.placing import WORLD, Options, Place, in_world, one_entry, pose_in
+from jaxrbd.constraints.kinds.placing import (
+    WORLD,
+    Baumgarte,
+    Options,
+    Place,
+    Placement,
+    in_world,
+    one_entry,
+    pose_in,
+)
 from jaxrbd.constraints.kinds.relative import Relative, relative_motion
 from jaxrbd.constraints.rows import Scene
 from jaxrbd.errors import ArgumentError
@@ -22,6 +31,7 @@ from jaxrbd.model.names import check_name
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree.arguments import frame_index
 from jaxrbd.tree.spatial import ZERO3, Force, Motion, Vec3
+from jaxrbd.typing import ArrayLike, Numbers
 
 DIRECTIONS = ("turn_x", "turn_y", "turn_z", "x", "y", "z")
 WORDS = {(0, 1, 2, 3, 4, 5): "weld", (3, 4, 5): "connect", (5,): "point_on_plane"}
@@ -70,15 +80,17 @@ class Frames(Entry):
 
     @classmethod
     def places(cls, entries: Sequence[Entry]) -> tuple[list[list[int]], int]:
-        used = _used(entries)
-        found = [[len(used) * k + used.index(j) for j in e.mask] for k, e in enumerate(entries)]
-        return found, len(used) * len(entries)
+        masks = [e.mask for e in _of_family(entries)]
+        used = _used(masks)
+        found = [[len(used) * k + used.index(j) for j in mask] for k, mask in enumerate(masks)]
+        return found, len(used) * len(masks)
 
     @classmethod
     def evaluate(cls, scene: Scene, which: np.ndarray) -> Part:
         """Every constraint in all directions that some of them holds."""
-        entries = [scene.con.entries[k] for k in which]
-        kinds = {kind: np.array([type(e) is kind for e in entries]) for kind in map(type, entries)}
+        entries = _of_family(scene.con.entries[k] for k in which)
+        masks = [e.mask for e in entries]
+        kinds = {type(e): np.array([type(other) is type(e) for other in entries]) for e in entries}
 
         def touch(normal, parameter):
             found = [kind.touch(mine, normal, parameter) for kind, mine in kinds.items()]
@@ -86,18 +98,18 @@ class Frames(Entry):
             return sum(shifts[1:], shifts[0]) if shifts else None
 
         frames = [e.a for e in entries], [e.b for e in entries]
-        x = relative_motion(scene, which, *frames, [e.mask for e in entries], touch)
+        x = relative_motion(scene, which, *frames, masks, touch)
         for kind, mine in kinds.items():
             x = kind.measure(mine, x)
-        used = _used(entries)
+        used = _used(masks)
         pick = lambda y: _join([[*y.ang, *y.lin][j] for j in used], x.u)  # noqa: E731
-        KA = [Force(e, ZERO3) for e in x.directions] + [Force(x.arm_a.cross(e), e) for e in x.directions]
-        KA = _join_wrenches([KA[j].rotate(x.a.R_node.T) for j in used], x.u)
+        on_a = [Force(e, ZERO3) for e in x.directions] + [Force(x.arm_a.cross(e), e) for e in x.directions]
+        KA = _join_wrenches([on_a[j].rotate(x.a.R_node.T) for j in used], x.u)
         KB = None
         if any(e.b >= 0 for e in entries):
-            KB = [Force(-e, ZERO3) for e in x.directions]
-            KB += [Force(-x.arm_b.cross(e), -e) for e in x.directions]
-            KB = _join_wrenches([KB[j].rotate(x.b.R_node.T) for j in used], x.u)
+            on_b = [Force(-e, ZERO3) for e in x.directions]
+            on_b += [Force(-x.arm_b.cross(e), -e) for e in x.directions]
+            KB = _join_wrenches([on_b[j].rotate(x.b.R_node.T) for j in used], x.u)
         return Part(pick(x.phi), pick(x.u), pick(x.gamma), KA, KB)
 
 
@@ -115,12 +127,12 @@ def weld(
     frame: str,
     to: str | None = None,
     *,
-    offset=None,
-    anchor=None,
-    q=None,
-    weight=1.0,
-    baumgarte=None,
-    target=None,
+    offset: Placement | None = None,
+    anchor: Placement | None = None,
+    q: ArrayLike | None = None,
+    weight: Numbers = 1.0,
+    baumgarte: Baumgarte | None = None,
+    target: Numbers | None = None,
     name: str | None = None,
 ) -> Constraints:
     """Hold a frame in all six directions to another frame, or to the world.
@@ -140,12 +152,12 @@ def connect(
     frame: str,
     to: str | None = None,
     *,
-    offset=None,
-    anchor=None,
-    q=None,
-    weight=1.0,
-    baumgarte=None,
-    target=None,
+    offset: Placement | None = None,
+    anchor: Placement | None = None,
+    q: ArrayLike | None = None,
+    weight: Numbers = 1.0,
+    baumgarte: Baumgarte | None = None,
+    target: Numbers | None = None,
     name: str | None = None,
 ) -> Constraints:
     """Hold the origin of a frame (or the point `offset`) to a point: three rows. Options as in `weld`."""
@@ -158,12 +170,12 @@ def hinge(
     frame: str,
     to: str | None = None,
     *,
-    offset=None,
-    anchor=None,
-    q=None,
-    weight=1.0,
-    baumgarte=None,
-    target=None,
+    offset: Placement | None = None,
+    anchor: Placement | None = None,
+    q: ArrayLike | None = None,
+    weight: Numbers = 1.0,
+    baumgarte: Baumgarte | None = None,
+    target: Numbers | None = None,
     name: str | None = None,
 ) -> Constraints:
     """Close a loop by a hinge about z of both frames (turn them with `offset`, `anchor`): five rows."""
@@ -177,12 +189,12 @@ def hold(
     directions: Sequence[str],
     to: str | None = None,
     *,
-    offset=None,
-    anchor=None,
-    q=None,
-    weight=1.0,
-    baumgarte=None,
-    target=None,
+    offset: Placement | None = None,
+    anchor: Placement | None = None,
+    q: ArrayLike | None = None,
+    weight: Numbers = 1.0,
+    baumgarte: Baumgarte | None = None,
+    target: Numbers | None = None,
     name: str | None = None,
 ) -> Constraints:
     """Hold any of the directions "turn_x", "turn_y", "turn_z", "x", "y", "z", in the axes of `to`.
@@ -253,9 +265,14 @@ def between_frames(
     return one_entry(sys, entry, options, parameter=parameter, pose_a=pose_a, pose_b=pose_b)
 
 
-def _used(entries) -> tuple[int, ...]:
+def _of_family(entries: Iterable[Entry]) -> list[Frames]:
+    """The entries, which a table has sorted by family."""
+    return [e for e in entries if isinstance(e, Frames)]
+
+
+def _used(masks: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
     """Directions that some constraint holds."""
-    return tuple(sorted({j for e in entries for j in e.mask}))
+    return tuple(sorted({j for mask in masks for j in mask}))
 
 
 def _join(components, like: Motion):

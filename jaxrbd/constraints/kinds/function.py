@@ -21,12 +21,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints.data import Constraints, Entry, Part
-from jaxrbd.constraints.kinds.placing import Options, one_entry
+from jaxrbd.constraints.kinds.placing import Baumgarte, Options, one_entry
 from jaxrbd.constraints.rows import Scene
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, find
 from jaxrbd.tree.kernels import mechanism
 from jaxrbd.tree.manifold import integrate, random_configuration
+from jaxrbd.typing import Numbers
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,11 @@ def function(
     sys: System,
     phi: Callable,
     *,
-    params=None,
+    params: Any = None,
     joints: str | Sequence[str] | None = None,
-    weight=1.0,
-    baumgarte=None,
-    target=None,
+    weight: Numbers = 1.0,
+    baumgarte: Baumgarte | None = None,
+    target: Numbers | None = None,
     name: str | None = None,
 ) -> Constraints:
     """phi(sys, q) = 0 for a function of yours, written in JAX for one state: a number, or (k,) for k rows.
@@ -117,11 +118,11 @@ def velocity_function(
     sys: System,
     psi: Callable,
     *,
-    params=None,
+    params: Any = None,
     joints: str | Sequence[str] | None = None,
-    weight=1.0,
-    baumgarte=None,
-    target=None,
+    weight: Numbers = 1.0,
+    baumgarte: Baumgarte | None = None,
+    target: Numbers | None = None,
     name: str | None = None,
 ) -> Constraints:
     """psi(sys, q, v) = 0, affine in v, as `function`: rows that need not be integrable, phi = 0.
@@ -154,7 +155,7 @@ def _columns(f: Callable, at, dofs: tuple[int, ...]):
 
 def _own(sys: System, kind: type[Function], f, params, joints, options: Options) -> Constraints:
     where = "function" if kind is Function else "velocity_function"
-    name = options.name or getattr(f, "__name__", where)
+    name = options.name or str(getattr(f, "__name__", where))
     where = f"{where} {name!r}"
     if not callable(f):
         raise ArgumentError(f"{where}: {f!r} cannot be called, expected a function of (sys, q).")

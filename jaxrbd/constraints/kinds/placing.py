@@ -16,8 +16,12 @@ from jaxrbd.model.system import System
 from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.frames import frame_pose
 from jaxrbd.tree.spatial import rotation_from_quaternion
+from jaxrbd.typing import ArrayLike, Numbers
 
 WORLD = ("world", None)
+
+Placement = Numbers | tuple[Numbers, Numbers]  # a point, or a pose (R, p)
+Baumgarte = ArrayLike | tuple[ArrayLike, ArrayLike]  # a time constant, or (stiffness, damping)
 
 
 class Place(NamedTuple):

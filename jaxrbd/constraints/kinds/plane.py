@@ -6,9 +6,10 @@ import numpy as np
 
 from jaxrbd.constraints.data import Constraints
 from jaxrbd.constraints.kinds.frames import Frames, between_frames
-from jaxrbd.constraints.kinds.placing import Options, Place
+from jaxrbd.constraints.kinds.placing import Baumgarte, Options, Place, Placement
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System
+from jaxrbd.typing import Numbers
 
 
 def point_on_plane(
@@ -16,12 +17,12 @@ def point_on_plane(
     frame: str,
     to: str | None = None,
     *,
-    normal=(0, 0, 1),
-    point=(0, 0, 0),
-    offset=None,
-    weight=1.0,
-    baumgarte=None,
-    target=None,
+    normal: Numbers = (0, 0, 1),
+    point: Numbers = (0, 0, 0),
+    offset: Placement | None = None,
+    weight: Numbers = 1.0,
+    baumgarte: Baumgarte | None = None,
+    target: Numbers | None = None,
     name: str | None = None,
 ) -> Constraints:
     """Hold a point on the plane through `point` with `normal`, both given in `to` (or the world): one row."""

@@ -10,13 +10,14 @@ import numpy as np
 
 from jaxrbd.constraints.data import Constraints
 from jaxrbd.constraints.kinds.frames import Frames, between_frames
-from jaxrbd.constraints.kinds.placing import Options, Place
+from jaxrbd.constraints.kinds.placing import Baumgarte, Options, Place, Placement
 from jaxrbd.constraints.kinds.plane import frame_with_z
 from jaxrbd.constraints.kinds.relative import Relative
 from jaxrbd.constraints.kinds.turning import choose
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System
 from jaxrbd.tree.spatial import Motion, Vec3
+from jaxrbd.typing import ArrayLike, Numbers
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,13 @@ def rolling(
     frame: str,
     to: str | None = None,
     *,
-    radius,
-    normal=(0, 0, 1),
-    point=(0, 0, 0),
-    offset=None,
-    weight=1.0,
-    baumgarte=None,
-    target=None,
+    radius: ArrayLike,
+    normal: Numbers = (0, 0, 1),
+    point: Numbers = (0, 0, 0),
+    offset: Placement | None = None,
+    weight: Numbers = 1.0,
+    baumgarte: Baumgarte | None = None,
+    target: Numbers | None = None,
     name: str | None = None,
 ) -> Constraints:
     """A ball or upright wheel of `radius` about the frame's origin rolls on a plane, no slip: three rows.

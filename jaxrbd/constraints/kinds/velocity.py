@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints.data import Constraints, Entry, Part
-from jaxrbd.constraints.kinds.placing import Options, one_entry
+from jaxrbd.constraints.kinds.placing import Baumgarte, Options, one_entry
 from jaxrbd.constraints.rows import Scene
 from jaxrbd.engine.gather import gather
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System
+from jaxrbd.typing import Numbers
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,13 @@ class VelocityRows(Entry):
 
 
 def velocity_rows(
-    sys: System, matrix, *, weight=1.0, baumgarte=None, target=None, name: str | None = None
+    sys: System,
+    matrix: Numbers,
+    *,
+    weight: Numbers = 1.0,
+    baumgarte: Baumgarte | None = None,
+    target: Numbers | None = None,
+    name: str | None = None,
 ) -> Constraints:
     """Rows that hold at the level of velocities, matrix (m, nv): matrix v = 0, with constant entries."""
     A = np.asarray(matrix, float)

@@ -5,14 +5,18 @@ Every function takes the arguments of its description, and `dtype` and `strict` 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from functools import wraps
+from functools import update_wrapper
+from typing import Any
 
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.compile import build
 from jaxrbd.model.description import Description
 from jaxrbd.model.names import hint
+from jaxrbd.model.system import System
 from jaxrbd.model.zoo import arm, families, legged, pendulums
+from jaxrbd.typing import DTypeLike
 
 DESCRIPTIONS: dict[str, Callable[..., Description]] = {
     "chain": families.chain,
@@ -26,18 +30,23 @@ DESCRIPTIONS: dict[str, Callable[..., Description]] = {
 }
 
 
-def describe(name: str, *args, **kwargs) -> Description:
+def describe(name: str, *args: Any, **kwargs: Any) -> Description:
     """Description of a zoo model by its name, e.g. describe("chain", 20)."""
     if name not in DESCRIPTIONS:
         raise ArgumentError(f"the zoo has no model {name!r}. {hint(name, DESCRIPTIONS)}")
     return DESCRIPTIONS[name](*args, **kwargs)
 
 
-def _system(description: Callable[..., Description]):
-    @wraps(description)
-    def make(*args, dtype=None, strict=False, **kwargs):
+def _system(description: Callable[..., Description]) -> Callable[..., System]:
+    """The function that builds what `description` describes; it takes `dtype` and `strict` as well."""
+
+    def make(*args: Any, dtype: DTypeLike | None = None, strict: bool = False, **kwargs: Any) -> System:
         return build(description(*args, **kwargs), dtype=dtype, strict=strict)
 
+    own, given = inspect.signature(make), inspect.signature(description)
+    named = [own.parameters["dtype"], own.parameters["strict"]]
+    update_wrapper(make, description, ("__module__", "__name__", "__qualname__", "__doc__"))
+    vars(make)["__signature__"] = own.replace(parameters=[*given.parameters.values(), *named])
     return make
 
 

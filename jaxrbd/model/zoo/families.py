@@ -9,6 +9,7 @@ import numpy as np
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.builder import Builder
 from jaxrbd.model.description import Description
+from jaxrbd.typing import Numbers
 
 LINK_LENGTH, LINK_RADIUS, LINK_MASS = 0.2, 0.03, 0.6  # an aluminium tube with a small motor
 
@@ -35,7 +36,8 @@ def chain(n: int = 10, joint: str = "revolute", base: str = "fixed") -> Descript
     for i in range(n):
         _link(b, f"link{i}")
     for i in range(n):
-        parent, xyz = (None, (0, 0, 0)) if i == 0 else (f"link{i - 1}", (0, 0, -LINK_LENGTH))
+        parent = None if i == 0 else f"link{i - 1}"
+        xyz = (0, 0, 0 if i == 0 else -LINK_LENGTH)
         if i == 0 and base == "free":
             b.joint("root", "free", None, "link0")
         else:
@@ -56,15 +58,14 @@ def binary_tree(depth: int = 3, links_per_branch: int = 3, joint: str = "revolut
         for i in range(links_per_branch):
             name = f"link{branch}_{i}"
             _link(b, name)
+            parent, drop, roll = None, 0.0, 0.0
             if i:
-                parent, xyz, rpy = f"link{branch}_{i - 1}", (0, 0, -LINK_LENGTH), (0, 0, 0)
+                parent, drop = f"link{branch}_{i - 1}", LINK_LENGTH
             elif branch:
-                side = 1 if branch % 2 else -1
-                parent = f"link{(branch - 1) // 2}_{links_per_branch - 1}"
-                xyz, rpy = (0, 0, -LINK_LENGTH), (0.5 * side, 0, 0)
-            else:
-                parent, xyz, rpy = None, (0, 0, 0), (0, 0, 0)
-            _joint(b, f"joint{branch}_{i}", joint, parent, name, xyz, even=i % 2 == 0, rpy=rpy)
+                parent, drop = f"link{(branch - 1) // 2}_{links_per_branch - 1}", LINK_LENGTH
+                roll = 0.5 if branch % 2 else -0.5
+            even = i % 2 == 0
+            _joint(b, f"joint{branch}_{i}", joint, parent, name, (0, 0, -drop), even, (roll, 0, 0))
     for leaf in range(2 ** (depth - 1)):
         branch = 2 ** (depth - 1) - 1 + leaf
         b.frame(f"tip{leaf}", f"link{branch}_{links_per_branch - 1}", (0, 0, -LINK_LENGTH))
@@ -92,17 +93,15 @@ def random_tree(
     b = Builder(f"random_tree{n}_{seed}")
     members: list[list[int]] = [[] for _ in range(trees)]
     for i in range(n):
-        size = rng.uniform(0.05, 0.3, 3)
-        solid = b.box(*size, xyz=rng.uniform(-0.1, 0.1, 3), rpy=rng.uniform(-np.pi, np.pi, 3))
+        x, y, z = rng.uniform(0.05, 0.3, 3)
+        solid = b.box(x, y, z, xyz=rng.uniform(-0.1, 0.1, 3), rpy=rng.uniform(-np.pi, np.pi, 3))
         b.body(f"link{i}", float(rng.uniform(0.3, 3.0)), shapes=[solid])
         tree = i if i < trees else int(rng.integers(trees))
         kind = str(rng.choice(list(joint_types)))
         axis, other = rng.normal(size=3), rng.normal(size=3)
         nv = 6 if (root := not members[tree]) and base == "free" else None
-        common = {
-            "xyz": rng.uniform(-0.4, 0.4, 3) + (0 if not root else (1.5 * tree, 0, 0)),
-            "rpy": rng.uniform(-np.pi, np.pi, 3),
-        }
+        xyz = rng.uniform(-0.4, 0.4, 3) + (0 if not root else (1.5 * tree, 0, 0))
+        rpy = rng.uniform(-np.pi, np.pi, 3)
         armature, friction = float(rng.uniform(0.0, 0.05)), float(rng.uniform(0.05, 0.5))
         if nv == 6:
             b.joint("root" if trees == 1 else f"root{tree}", "free", None, f"link{i}")
@@ -111,18 +110,18 @@ def random_tree(
             if not root:
                 even = rng.random() < branching
                 parent = f"link{rng.choice(members[tree]) if even else members[tree][-1]}"
-            if kind == "universal":
-                common["axis2"] = np.cross(axis, other)
             b.joint(
                 f"joint{i}",
                 kind,
                 parent,
                 f"link{i}",
+                xyz,
+                rpy,
                 axis=axis,
+                axis2=np.cross(axis, other) if kind == "universal" else None,
                 pitch=float(rng.uniform(-0.2, 0.2)) if kind == "screw" else 0.0,
                 armature=armature,
                 damping=friction if damping else 0.0,
-                **common,
             )
         members[tree].append(i)
     b.frame("tip", f"link{n - 1}", rng.uniform(-0.2, 0.2, 3), rng.uniform(-np.pi, np.pi, 3))
@@ -133,7 +132,16 @@ def _link(b: Builder, name: str) -> None:
     b.body(name, LINK_MASS, shapes=[b.capsule_between(LINK_RADIUS, (0, 0, 0), (0, 0, -LINK_LENGTH))])
 
 
-def _joint(b: Builder, name, type, parent, child, xyz, even, rpy=(0, 0, 0)) -> None:
+def _joint(
+    b: Builder,
+    name: str,
+    type: str,
+    parent: str | None,
+    child: str,
+    xyz: Numbers,
+    even: bool,
+    rpy: Numbers = (0, 0, 0),
+) -> None:
     axis, other = ((0, 1, 0), (1, 0, 0)) if even else ((1, 0, 0), (0, 1, 0))
     axis2 = other if type in ("universal", "planar") else None
     pitch = 0.05 if type == "screw" else 0.0

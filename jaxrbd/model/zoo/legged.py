@@ -11,6 +11,7 @@ import numpy as np
 from jaxrbd.model.builder import Builder
 from jaxrbd.model.description import Description
 from jaxrbd.model.zoo.arm import drive
+from jaxrbd.typing import Numbers
 
 
 def quadruped(actuation: str = "torque", kp: float = 40.0, kd: float = 1.0) -> Description:
@@ -36,7 +37,6 @@ def quadruped(actuation: str = "torque", kp: float = 40.0, kd: float = 1.0) -> D
         )
         for part, parent, xyz, axis, limits, effort, speed in joints:
             motors.append(f"{leg}_{part}")
-            common = {"damping": 0.1, "friction": 0.2, "armature": 0.01}
             b.joint(
                 motors[-1],
                 "revolute",
@@ -47,7 +47,9 @@ def quadruped(actuation: str = "torque", kp: float = 40.0, kd: float = 1.0) -> D
                 limits=limits,
                 effort=effort,
                 velocity=speed,
-                **common,
+                damping=0.1,
+                friction=0.2,
+                armature=0.01,
             )
         b.frame(f"{leg}_foot", f"{leg}_calf", (0, 0, -calf))
     drive(b, motors, actuation, kp, kd)
@@ -180,15 +182,16 @@ def humanoid(
         b.frame(f"{word}_sole", f"{word}_foot", (0.03 * h, 0, -0.039 * h))
         b.frame(f"{word}_palm", f"{word}_hand", (0, 0, -0.05 * h))
         for finger, (place, lengths, axes) in FINGERS.items() if hands else ():
-            parent, xyz = f"{word}_hand", (place[0] * h, place[1] * h * side, place[2] * h)
+            parent = f"{word}_hand"
+            at: tuple[float, float, float] = (place[0] * h, place[1] * h * side, place[2] * h)
             for k, (length, axis) in enumerate(zip(lengths, axes)):
                 bend = (finger + f"_{k + 1}", {"x": (1, 0, 0), "y": (0, 1, 0), "z": (0, 0, 1)}[axis])
                 shape = b.capsule_between(0.004 * h, (0, 0, 0), (0, 0, -max(length, 0.004) * h))
                 joint = (*bend, (-0.4, 0.4) if axis == "x" else (-1.6, 0.2), 2, 1e-4)
                 name = f"{word}_{finger}_{k + 1}"
-                parent = part(name, 0.0001 + 0.01 * length, parent, shape, xyz, joint, side)
-                xyz = (0, 0, -length * h)
-            b.frame(f"{word}_{finger}_tip", parent, xyz)
+                parent = part(name, 0.0001 + 0.01 * length, parent, shape, at, joint, side)
+                at = (0, 0, -length * h)
+            b.frame(f"{word}_{finger}_tip", parent, at)
 
     drive(b, motors, actuation, kp, kd)
     thigh, shank = (
@@ -209,5 +212,5 @@ def humanoid(
 
 
 def _standing(b: Builder, joints: dict[str, float], height: float, actuation: str) -> None:
-    q = {"root": (0, 0, height, 1, 0, 0, 0), **joints}
+    q: dict[str, Numbers] = {"root": (0, 0, height, 1, 0, 0, 0), **joints}
     b.keyframe("home", q, u=list(joints.values()) if actuation == "position" else None)

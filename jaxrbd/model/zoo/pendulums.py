@@ -24,7 +24,11 @@ def cart_pole(cart_mass: float = 1.0, pole_mass: float = 0.1, length: float = 1.
     return b.description()
 
 
-def double_pendulum(masses=(1.0, 1.0), lengths=(1.0, 1.0), point_masses: bool = False) -> Description:
+def double_pendulum(
+    masses: tuple[float, float] = (1.0, 1.0),
+    lengths: tuple[float, float] = (1.0, 1.0),
+    point_masses: bool = False,
+) -> Description:
     """Two rods hanging on hinges about y; `point_masses` puts each mass at its rod's end, without inertia.
 
     Conservative and chaotic: no damping, no limits, no actuators.
