@@ -10,7 +10,7 @@ from jaxrbd.constraints.joint_space import dense_jacobian
 from jaxrbd.constraints.lanes import Acting, row_motion
 from jaxrbd.constraints.plan import plan_of
 from jaxrbd.constraints.rows import table_of
-from jaxrbd.constraints.supporting import joint_accelerations_of, links_problem, rest_accelerations
+from jaxrbd.constraints.supporting import joint_accelerations_of, links_problem, unsupported_accelerations
 from jaxrbd.constraints.task import Task, link_inertias, no_forces
 
 
@@ -27,8 +27,8 @@ def along_links(task: Task, open_to_world: bool = False):
 
 def in_joints(task: Task, plan, rest, a: art.Accelerations):
     """Joint accelerations (nv, B) of all links."""
-    a_rest = None if rest is None else rest_accelerations(plan, rest, a.links)
-    return joint_accelerations_of(task.sys, plan, a.joints, a_rest, a.links)
+    a_unsupported = None if rest is None else unsupported_accelerations(plan, rest, a.links)
+    return joint_accelerations_of(task.sys, plan, a.joints, a_unsupported, a.links)
 
 
 def links_method(task: Task, plan, table, prob, acting: Acting, correct: Callable) -> Method:

@@ -64,7 +64,7 @@ def factor(plan: Plan, table, prob: Problem, x: Acting, damped: bool = True) -> 
 
     With `damped` False, open rows are not damped and L is not carried: the world's L is the Delassus matrix.
     """
-    NS, lanes = plan.support.size, plan.lanes
+    NS, lanes = plan.support.size, plan.width
     inner = plan.inner if damped else []
     like = prob.p.ang.x
     H = prob.H
@@ -98,8 +98,8 @@ def factor(plan: Plan, table, prob: Problem, x: Acting, damped: bool = True) -> 
         Ia, pivot = node.eliminate(IA)
         s = None
         if lanes:
-            s = node.lanes.project(K) + kappa
-            K = node.lanes.hand_on(K - wide(pivot.UD) * s)
+            s = node.wide.project(K) + kappa
+            K = node.wide.hand_on(K - wide(pivot.UD) * s)
             if damped:
                 L = L + s[:, :, None] * (s * pivot.Dinv[:, None])[:, None]
         return (node.hand_on(Ia), K, L), (pivot, s, kept)
@@ -151,7 +151,7 @@ class Pushed(NamedTuple):
 
 def push(plan: Plan, prob: Problem, fac: Factor, p: Force, tau, l) -> Pushed:
     """Inward: forces p on positions, joint forces tau, and the right-hand sides l of rows that begin."""
-    NS, lanes = plan.support.size, plan.lanes
+    NS, lanes = plan.support.size, plan.width
     inner = plan.inner if fac.lanes is not None else []
 
     def step(acc, xs):
@@ -199,7 +199,7 @@ def world_rows(fac: Factor, pushed: Pushed, A0: Motion):
 
 def pull(plan: Plan, prob: Problem, fac: Factor, pushed: Pushed, A0: Motion, z):
     """Outward: accelerations of positions and joints, and z of every row; z: (lanes, B) at the world."""
-    NS, lanes = plan.support.size, plan.lanes
+    NS, lanes = plan.support.size, plan.width
     inner = plan.inner if fac.lanes is not None else []
     if z is not None:
         free = solve_roots(prob.armature0[:, :, None], wide(fac.root), fac.K0)
@@ -282,7 +282,7 @@ def correct(plan: Plan, table, prob: Problem, fac: Factor, x: Acting, now: Accel
     """One correction of accelerations and multipliers: one inward and one outward sweep."""
     force = lam + jnp.where(plan.on_one_body[:, None], x.mu * r, 0)
     rest = unbalanced(plan, table, prob, x, now, force, load)
-    l = lane_numbers(plan, -r) if plan.lanes else None
+    l = lane_numbers(plan, -r) if plan.width else None
     pushed = push(plan, prob, fac, rest.p, rest.tau, l)
     A0 = free_roots(prob, fac, pushed, rest.tau0)
     z = None if fac.world is None else solve_world(plan, fac.world, world_rows(fac, pushed, A0))
@@ -290,8 +290,8 @@ def correct(plan: Plan, table, prob: Problem, fac: Factor, x: Acting, now: Accel
     step = Accelerations(dA, a)
     # from the increment: mu times the rounding of c - J a would be noise in lam
     dlam = x.mu * (r - row_motion(plan, table, x, dA, a))
-    if plan.lanes:
-        where = plan.closing * plan.lanes + plan.lane
+    if plan.width:
+        where = plan.closing * plan.width + plan.lane
         flat = zs.reshape((-1,) + zs.shape[2:])
         dlam = jnp.where(plan.on_one_body[:, None], dlam, -gather(flat, where))
     return step, dlam

@@ -100,7 +100,7 @@ def make(sys: System, con: Constraints, q, mu) -> Factors:
 
 def bare(plan: Plan) -> Plan:
     """The same links without rows on them."""
-    return replace(plan, lanes=0, close=plan.close[:, :0], on_one_body=np.zeros_like(plan.on_one_body))
+    return replace(plan, width=0, close=plan.close[:, :0], on_one_body=np.zeros_like(plan.on_one_body))
 
 
 _layouts: dict[tuple, tuple] = {}  # by form: (shapes of the numbers, tree, leaves that are no numbers)

@@ -67,7 +67,7 @@ def augmented(plan: Plan, prob: Problem, x: Acting) -> Problem:
 class Carried(NamedTuple):
     """What an inward pass over the supporting links brings from station to station."""
 
-    lanes: Any  # (NS, lanes, 6, B) wrenches, about the parent's origin
+    wrenches: Any  # (NS, width, 6, B) in their lanes, about the parent's origin
     omega: Any  # (NS, 21 or 42, B) Omega between the first six lanes, and between the others
     root: ArticulatedInertia  # (nroots, B)
 
@@ -77,8 +77,8 @@ def branch_propagators(plan: Plan, meeting: Meeting, prob: Problem, K) -> Carrie
 
     [CABA] Algorithm 5, lines 5-11: one inward pass.
     """
-    NS, like, lanes = plan.support.size, prob.p.ang.x, meeting.lanes
-    index = np.concatenate([np.stack(UPPER) + 6 * k for k in range(lanes // 6)], 1)
+    NS, like, width = plan.support.size, prob.p.ang.x, meeting.width
+    index = np.concatenate([np.stack(UPPER) + 6 * k for k in range(width // 6)], 1)
     units = jnp.broadcast_to(jnp.asarray(np.eye(6)[:, :, None], K.dtype), (6, 6) + K.shape[2:])
     start = gather(jnp.concatenate([units, K, jnp.zeros_like(units[:1])]), meeting.start)
 
@@ -88,13 +88,13 @@ def branch_propagators(plan: Plan, meeting: Meeting, prob: Problem, K) -> Carrie
         Ia, pivot = node.eliminate(IA + H)
         here = station[:, None] > 0
         P = jax.tree.map(lambda p, e: jnp.where(here, e, p), P, start)
-        s = node.lanes.project(P)
+        s = node.wide.project(P)
         scaled = s * pivot.Dinv[:, None]
         omega = jnp.where(here, 0, omega) + gather(s, index[0], 1) * gather(scaled, index[1], 1)
-        P = node.lanes.hand_on(P - wide(pivot.UD) * s)
+        P = node.wide.hand_on(P - wide(pivot.UD) * s)
         return (node.hand_on(Ia), P, omega), (P, omega)
 
-    zero_P = jax.tree.map(lambda _: jnp.zeros((lanes,) + like.shape[-1:], like.dtype), Force(ZERO3, ZERO3))
+    zero_P = jax.tree.map(lambda _: jnp.zeros((width,) + like.shape[-1:], like.dtype), Force(ZERO3, ZERO3))
     zero_omega = jnp.zeros((index.shape[1],) + like.shape[-1:], like.dtype)
     zero = (kin.zeros(zero_articulated(), like), zero_P, zero_omega)
     station = jnp.asarray(meeting.is_station | ~plan.support.live, like.dtype)[:, None]
@@ -111,7 +111,7 @@ def branch_propagators(plan: Plan, meeting: Meeting, prob: Problem, K) -> Carrie
 
 def station_propagators(meeting: Meeting, carried: Carried):
     """P (stations, 6, 6, B) and Omega (stations, 21, B) up to the next station."""
-    P = gather(carried.lanes[:, :6], meeting.last)
+    P = gather(carried.wrenches[:, :6], meeting.last)
     return jnp.swapaxes(P, 1, 2), gather(carried.omega[:, :21], meeting.last)
 
 
@@ -146,7 +146,7 @@ def branch_wrenches(meeting: Meeting, carried: Carried, P, K):
     if meeting.going[0].any():
         new, _ = step(K, (meeting.steps[0], meeting.going[0]))
     if meeting.first.any():
-        flat = carried.lanes.reshape((-1,) + carried.lanes.shape[2:])
+        flat = carried.wrenches.reshape((-1,) + carried.wrenches.shape[2:])
         new = jnp.where(meeting.first[:, None, None], gather(flat, meeting.carried), new)
     parts = [K, new]
     if T > 1:
