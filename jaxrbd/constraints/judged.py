@@ -24,7 +24,7 @@ def judged(task: Task, a, lam, settings: Settings, iterations=1) -> Found:
             a, lam, jnp.broadcast_to(residual, (settings.length,) + residual.shape[1:]), *[nothing] * 3
         )
     build, mobility = dual_method(task, damped_inverse)
-    penalty = dual_penalties(mobility, task._replace(mu=None))
+    penalty = dual_penalties(mobility, task._replace(R=None))
     method, run = build(penalty), Run(task.c, task.weight, penalty, mobility, settings)
     x, *_ = run.start(method._replace(first=None), lam)
     x = x._replace(a=a, lam=lam, r=task.c - method.rows(a))

@@ -18,8 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.lanes import Acting, wide
+from jaxrbd.constraints.along_links import OnLinks
 from jaxrbd.constraints.meeting import FULL, UPPER, Meeting, triangle
+from jaxrbd.constraints.open_rows import wide
 from jaxrbd.constraints.plan import Plan
 from jaxrbd.constraints.rows import sum_by_row
 from jaxrbd.constraints.supporting import Problem
@@ -33,8 +34,9 @@ from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Mat3, Motion, Sym3, Vec3
 
 
-def half_rows(t: Topology, plan: Plan, table, meeting: Meeting, prob: Problem, x: Acting):
+def half_rows(t: Topology, on: OnLinks, meeting: Meeting):
     """Wrenches of the half rows where they act, (h, 6, B)."""
+    plan, table, x = on.plan, on.table, on.rows
     K = jnp.concatenate([_stack(x.KA), _stack(x.KB)])
     if len(table.joint_rows):
         # a_d = T · (A_link - A_parent), with T · S = 1; a root's six numbers are its acceleration
@@ -45,23 +47,11 @@ def half_rows(t: Topology, plan: Plan, table, meeting: Meeting, prob: Problem, x
         T = x.kappa[:, None] * jnp.asarray(np.eye(6)[column][:, :, None], x.kappa.dtype)
         K = jnp.concatenate([K, T])
         if on_joint.any():
-            node = gather(prob.node, np.where(on_joint, plan.dof_position, 0))
+            node = gather(on.prob.node, np.where(on_joint, plan.dof_position, 0))
             K = jnp.concatenate([K, -_stack(node.hand_on(_unstack(T)))])
         else:
             K = jnp.concatenate([K, jnp.zeros_like(T)])
     return sum_by_row(gather(K, meeting.source), meeting.owner, len(meeting.row))
-
-
-def augmented(plan: Plan, prob: Problem, x: Acting) -> Problem:
-    """H + Kᵀ mu K on the links that rows of one body act on ([CABA] Eq. 24, Algorithm 5 line 4)."""
-    if not plan.on_one_body.any():
-        return prob
-    which = np.flatnonzero(plan.on_one_body)
-    K, mu = gather(x.KA, which), gather(x.mu, which)
-    KmuK = zero_articulated().minus_outer(Force(-K.ang, -K.lin), K * mu)
-    P = prob.H.A.xx.shape[0]
-    add = jax.tree.map(lambda k: sum_by_row(k, plan.position_a[which], P), KmuK)
-    return prob._replace(H=prob.H + add)
 
 
 class Carried(NamedTuple):
@@ -155,7 +145,7 @@ def branch_wrenches(meeting: Meeting, carried: Carried, P, K):
     return jnp.concatenate(parts)
 
 
-def link_inertias(plan: Plan, prob: Problem):
+def link_pivots(plan: Plan, prob: Problem):
     """Pivots of every supporting link and the inertias of the roots: one inward pass."""
     NS = plan.support.size
 

@@ -33,7 +33,7 @@ class Solver:
     def solve(self, task: Task, settings: Settings) -> Found:
         """Accelerations, multipliers and how it went, for leaves with the batch last (`Task`, `Found`).
 
-        A leaf `mu` of the solver, if it has one, comes as `task.mu`, times the weights of the rows.
+        A leaf `mu` of the solver, if it has one, comes as `task.R`, times the weights of the rows.
         """
         raise NotImplementedError(f"{type(self).__name__} has no `solve(self, task, settings)`.")
 

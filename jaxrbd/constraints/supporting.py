@@ -1,7 +1,7 @@
 """The links that support constraints, with all others folded into them, and the way back.
 
-Only supporting links take part in the iterations ([CABA] Algorithm 2). All others are eliminated once, inward,
-and get their accelerations once, outward, when those of the supporting links are known.
+Only supporting links take part in the iterations ([CABA] Algorithm 2). All others are eliminated once,
+inward, and get their accelerations once, outward, when those of the supporting links are known.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def joint_accelerations_of(sys: System, plan: Plan, a, a_unsupported, dA: Motion
     if plan.support.size:
         where[plan.slots[plan.support.live]] = np.flatnonzero(plan.support.live)
     if plan.unsupported.size:
-        where[plan.unsupported_slots[plan.unsupported.live]] = plan.support.size + np.flatnonzero(plan.unsupported.live)
+        live = plan.unsupported.live
+        where[plan.unsupported_slots[live]] = plan.support.size + np.flatnonzero(live)
     at_nodes = None
     if parts:
         at_nodes = gather(jnp.concatenate(parts), np.maximum(where, 0))

@@ -44,7 +44,7 @@ class Task(NamedTuple):
     tau: Any  # (nv, B)
     c: Any  # (m, B)
     lam: Any  # (m, B) to start from
-    mu: Any  # (m, B) penalty of every row, None for the method's own
+    R: Any  # (m, B) penalty of every row, None for the method's own
     weight: Any  # (m, B)
 
 
