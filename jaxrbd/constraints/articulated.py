@@ -57,20 +57,20 @@ class Factor(NamedTuple):
 def factor(on: OnLinks, R) -> Factor:
     """One inward pass over the supporting links."""
     plan, prob = on.plan, on.prob
-    H = augmented(plan, prob.H, on.rows, R)
+    H = augmented(plan, prob.H, on.rows, R)  # [CABA] Alg. 1, line 5; its forces are in `correct`
     rows, kappa, at_links, at_roots = begin(plan, on.table, on.rows, R)
 
     def articulate(children, xs):
         node, own, kappa, closing = xs
         IA, rows = added(children, own)
         IA, rows, closed = rows.close(closing, IA)
-        Ia, pivot = node.eliminate(IA)
+        Ia, pivot = node.eliminate(IA)  # [CABA] Alg. 1, lines 7, 9
         rows, passed = rows.through(node, pivot, kappa)
         return (node.hand_on(Ia), rows), (pivot, passed, closed)
 
     own = (H, rows)
     xs = (prob.node, on.links(own), kappa, at_links)
-    children, out = inward(plan.support, articulate, xs, nothing(own))
+    children, out = inward(plan.support, articulate, xs, nothing(own))  # [CABA] Alg. 1, line 6
     pivot, passed, closed = out if plan.support.size else (None, None, None)
     IA0, rows0 = added(children, on.roots(own))
     IA0, rows0, closed0 = rows0.close(at_roots, IA0)
@@ -80,8 +80,9 @@ def factor(on: OnLinks, R) -> Factor:
 def correct(on: OnLinks, fac: Factor, R, now: Accelerations, lam, r, load=None):
     """One correction of accelerations and multipliers: one inward and one outward sweep."""
     on_one_body = on.plan.on_one_body[:, None]
-    force = lam + jnp.where(on_one_body, R * r, 0)
-    step, z = solve(on, fac, unbalanced(on, now, force, load), where_rows_begin(on.plan, -r))
+    force = lam + jnp.where(on_one_body, R * r, 0)  # [CABA] Alg. 2, line 2
+    lacking = unbalanced(on, now, force, load)  # [CABA] Alg. 2, line 7: made anew every time
+    step, z = solve(on, fac, lacking, where_rows_begin(on.plan, -r))
     # from the increment: R times the rounding of c - J a would be noise in lam
     dlam = R * (r - row_accelerations(on, step))
     return step, dlam if z is None else jnp.where(on_one_body, dlam, -where_rows_close(on.plan, z))
@@ -113,11 +114,12 @@ def push(on: OnLinks, fac: Factor, lacking: Unbalanced, l) -> Pushed:
         p, l, closing = closed.push(p, l)
         u = tau - node.project(p)
         l = passed.carry(l, pivot.alone(u))
+        # [CABA] Alg. 1, line 8; Alg. 2, line 3
         return (node.hand_on(pivot.reaction(p, u)), l), (u, closing)
 
     own = (lacking.p, l)
     xs = (on.prob.node, on.links(own), lacking.tau, fac.pivot, fac.passed, fac.closed)
-    children, out = inward(on.plan.support, step, xs, nothing(own))
+    children, out = inward(on.plan.support, step, xs, nothing(own))  # [CABA] Alg. 2, line 1
     u, closing = out if on.plan.support.size else (None, None)
     p0, l0, closing0 = fac.closed0.push(*added(children, on.roots(own)))
     return Pushed(u, closing, p0, l0, closing0)
@@ -133,11 +135,12 @@ def pull(on: OnLinks, fac: Factor, pushed: Pushed, A0, z0):
         A, z, _ = parent
         node, pivot, passed, u, closed, l = xs
         A = node.arrive(A)
-        a = pivot.rate(pivot.alone(passed.relieve(u, z)), A)
-        A = A + node.expand(a)
+        a = pivot.rate(pivot.alone(passed.relieve(u, z)), A)  # [CABA] Alg. 1, line 11; Alg. 2, line 5
+        A = A + node.expand(a)  # [CABA] Alg. 1, line 12; Alg. 2, line 6
         return A, closed.pull(l, A, z), a
 
     xs = (on.prob.node, fac.pivot, fac.passed, pushed.u, fac.closed, pushed.l)
+    # [CABA] Alg. 1, line 10; Alg. 2, line 4
     A, z, a = outward(on.plan.support, step, xs, (A0, z0, jnp.zeros_like(A0.ang.x)))
     return Accelerations(kin.join(A, A0), a), kin.join(z, z0)
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 
 from jaxrbd.constraints.acting import row_forces, row_motion
 from jaxrbd.constraints.along_links import OnLinks
-from jaxrbd.constraints.iterations import Method
 from jaxrbd.constraints.joint_space import dense_jacobian
+from jaxrbd.constraints.method import Method
 from jaxrbd.constraints.task import Task
 from jaxrbd.solution import largest
 from jaxrbd.tree.spatial import Force, Motion, Vec3
@@ -33,7 +33,7 @@ class Unbalanced(NamedTuple):
 
 
 def no_accelerations(on: OnLinks) -> Accelerations:
-    zero = jnp.zeros_like(on.prob.p.ang.x)
+    zero = jnp.zeros_like(on.prob.p.ang.x)  # [CABA] Alg. 3, lines 3-4: at a = 0 the force is f itself
     joints = on.links(zero) if on.plan.support.size else None
     return Accelerations(Motion(Vec3(zero, zero, zero), Vec3(zero, zero, zero)), joints)
 

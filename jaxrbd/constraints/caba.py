@@ -5,7 +5,8 @@ from __future__ import annotations
 from jaxrbd.constraints import articulated as art
 from jaxrbd.constraints.along_links import along_links, in_joints
 from jaxrbd.constraints.balance import links_method
-from jaxrbd.constraints.iterations import Found, Settings, iterate
+from jaxrbd.constraints.iterations import iterate
+from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.penalties import LOCAL_KAPPA, bearable, local_mobility, penalties
 from jaxrbd.constraints.solver import Proximal
 from jaxrbd.constraints.task import Task
@@ -21,7 +22,7 @@ class ConstrainedABA(Proximal):
         mobility = local_mobility(on)
 
         def build(R):
-            fac = art.factor(on, R)
+            fac = art.factor(on, R)  # [CABA] Alg. 3, line 2; its roll-out is the first correction
             return links_method(task, on, lambda *now: art.correct(on, fac, R, *now))
 
         if task.R is None:

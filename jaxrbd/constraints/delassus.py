@@ -151,7 +151,7 @@ def pvr(task: Task):
 
 def augmented_delassus(task: Task):
     """J M_mu^-1 Jᵀ, where M_mu = M + Jᵀ mu J has the rows on one body: [CABA] Algorithm 5 but for its end."""
-    on = along_links(task)
+    on = along_links(task)  # [CABA] Alg. 5, lines 1-2
     return between_stations(task, on, with_rows(task, on))
 
 
@@ -169,6 +169,7 @@ def between_stations(task: Task, on: OnLinks, prob: Problem):
 
 def with_rows(task: Task, on: OnLinks) -> Problem:
     """The links with the rows of one body in their inertias."""
+    # [CABA] Alg. 5, lines 3-4
     return on.prob._replace(H=augmented(on.plan, on.prob.H, on.rows, penalty_of_rows(task)))
 
 
@@ -223,7 +224,7 @@ def by_inversion_lemma(task: Task, E):
     on_one_body = plan_of(task.sys.topology, task.con.entries).on_one_body
     R, m = penalty_of_rows(task), len(on_one_body)
     if on_one_body.all():
-        return _diagonal(R) - R[:, None] * E * R[None]
+        return _diagonal(R) - R[:, None] * E * R[None]  # [CABA] Alg. 5, line 21
     c, o = np.flatnonzero(on_one_body), np.flatnonzero(~on_one_body)
     block = lambda i, j: gather(gather(E, i), j, 1)  # noqa: E731
     R_c = gather(R, c)

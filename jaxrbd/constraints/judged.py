@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from jaxrbd.constraints.iterations import Found, Run, Settings, by_row
+from jaxrbd.constraints.iterations import Run
 from jaxrbd.constraints.joint_space import dual_method
+from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.prox_ltl import damped_inverse, dual_penalties
 from jaxrbd.constraints.task import Task
+from jaxrbd.constraints.verdict import by_row
 
 
 def judged(task: Task, a, lam, settings: Settings, iterations=1) -> Found:

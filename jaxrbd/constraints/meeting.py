@@ -107,7 +107,7 @@ def meeting_of(t: Topology, entries: tuple[Entry, ...], every: bool = False, bas
         at_root=needed * h + np.arange(h),
         stations=st.schedule,
         last=np.array([st.last[st.inner[k]] if k >= 0 else 0 for k in st.node], int),
-        is_station=np.isin(np.arange(NS), st.at),
+        is_station=np.isin(np.arange(NS), st.at),  # [CABA] Alg. 5, line 6
         width=st.width,
         start=_departures(NS, rows, st),
         carried=np.array(carried),
@@ -252,5 +252,6 @@ def tables_of(terms, m: int, h: int) -> dict[str, np.ndarray]:
 
 def triangle(m: int) -> np.ndarray:
     """Where the entries of a symmetric matrix stand in its upper triangle, row after row: (m, m)."""
+    # [CABA] Alg. 5, lines 19-20
     i, j = np.minimum(*np.indices((m, m))), np.maximum(*np.indices((m, m)))
     return i * m - i * (i + 1) // 2 + j

@@ -75,13 +75,14 @@ def branch_propagators(plan: Plan, meeting: Meeting, prob: Problem, K) -> Carrie
     def articulate(acc, xs):
         IA, P, omega = acc
         node, H, station, start = xs
-        Ia, pivot = node.eliminate(IA + H)
+        Ia, pivot = node.eliminate(IA + H)  # [CABA] Alg. 5, line 8
         here = station[:, None] > 0
-        P = jax.tree.map(lambda p, e: jnp.where(here, e, p), P, start)
+        P = jax.tree.map(lambda p, e: jnp.where(here, e, p), P, start)  # [CABA] Alg. 5, line 7
         s = node.wide.project(P)
         scaled = s * pivot.Dinv[:, None]
+        # [CABA] Alg. 5, line 10
         omega = jnp.where(here, 0, omega) + gather(s, index[0], 1) * gather(scaled, index[1], 1)
-        P = node.wide.hand_on(P - wide(pivot.UD) * s)
+        P = node.wide.hand_on(P - wide(pivot.UD) * s)  # [CABA] Alg. 5, line 9
         return (node.hand_on(Ia), P, omega), (P, omega)
 
     zero_P = jax.tree.map(lambda _: jnp.zeros((width,) + like.shape[-1:], like.dtype), Force(ZERO3, ZERO3))
@@ -91,7 +92,7 @@ def branch_propagators(plan: Plan, meeting: Meeting, prob: Problem, K) -> Carrie
     H = gather(prob.H, slice(0, NS))
     start_K = Force(*(Vec3(*(start[:, :, k + i] for i in range(3))) for k in (0, 3)))
     xs = (prob.node, H, station, start_K)
-    (IA0, _, _), out = inward(plan.support, articulate, xs, zero)
+    (IA0, _, _), out = inward(plan.support, articulate, xs, zero)  # [CABA] Alg. 5, line 5
     root = IA0 + gather(prob.H, slice(NS, None))
     if not NS:
         return Carried(start, zero_omega[None][:0], root)
@@ -101,7 +102,7 @@ def branch_propagators(plan: Plan, meeting: Meeting, prob: Problem, K) -> Carrie
 
 def station_propagators(meeting: Meeting, carried: Carried):
     """P (stations, 6, 6, B) and Omega (stations, 21, B) up to the next station."""
-    P = gather(carried.wrenches[:, :6], meeting.last)
+    P = gather(carried.wrenches[:, :6], meeting.last)  # [CABA] Alg. 5, line 11
     return jnp.swapaxes(P, 1, 2), gather(carried.omega[:, :21], meeting.last)
 
 
@@ -115,9 +116,11 @@ def branch_inverses(meeting: Meeting, P, own, omega0):
     def step(above, x):
         P, own = x
         W = jnp.sum(gather(above, FULL, 1)[:, :, :, None] * P[:, None], 2)
+        # [CABA] Alg. 5, line 13
         return own + jnp.sum(gather(P, UPPER[0], 2) * gather(W, UPPER[1], 2), 1)
 
     still = jnp.zeros_like(omega0)
+    # [CABA] Alg. 5, line 12
     return jnp.concatenate([outward(meeting.stations, step, (P, own), still), omega0])
 
 
@@ -129,6 +132,7 @@ def branch_wrenches(meeting: Meeting, carried: Carried, P, K):
 
     def step(K, x):
         station, going = x
+        # [CABA] Alg. 5, lines 14-16, for all rows at once
         K = jnp.where(going[:, None, None], jnp.sum(P[station] * K[:, None], 2), K)
         return K, K
 
@@ -212,7 +216,7 @@ def root_inverses(prob: Problem, root: ArticulatedInertia):
 def assemble(m: int, meeting: Meeting, omega, K, carried: Carried | None = None):
     """J M^-1 Jᵀ, (m, m, B), pair by pair: [CABA] Algorithm 5 lines 17-20."""
     parts = []
-    if len(meeting.pairs):
+    if len(meeting.pairs):  # [CABA] Alg. 5, lines 17-18
         at, wrench = meeting.moved.T
         moved = jnp.sum(gather(gather(omega, at), FULL, 1) * gather(K, wrench)[:, None], 2)
         parts.append(jnp.sum(gather(K, meeting.pairs[:, 0]) * gather(moved, meeting.pairs[:, 1]), 1))

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.iterations import Found, Settings
 from jaxrbd.constraints.joint_space import on_mass_factor
+from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.penalties import penalties
 from jaxrbd.constraints.solver import Proximal
 from jaxrbd.constraints.task import Task

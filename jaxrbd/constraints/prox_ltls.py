@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.iterations import Found, Settings, iterate
+from jaxrbd.constraints.iterations import iterate
 from jaxrbd.constraints.joint_space import (
     constraint_pattern,
     gram,
@@ -15,6 +15,7 @@ from jaxrbd.constraints.joint_space import (
     matrices,
     unbalanced,
 )
+from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.penalties import bearable, penalties
 from jaxrbd.constraints.plan import plan_of
 from jaxrbd.constraints.rows import sum_by_row, table_of

@@ -15,8 +15,9 @@ import numpy as np
 from jaxrbd.constraints.along_links import OnLinks, along_links, in_joints
 from jaxrbd.constraints.articulated import added, nothing
 from jaxrbd.constraints.balance import Accelerations, Unbalanced, links_method, unbalanced
-from jaxrbd.constraints.iterations import Found, Settings, iterate
+from jaxrbd.constraints.iterations import iterate
 from jaxrbd.constraints.joint_space import diagonal
+from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.open_rows import (
     Passed,
     World,
@@ -73,20 +74,20 @@ def factor(on: OnLinks) -> Factor:
     def articulate(children, xs):
         node, own, kappa = xs
         IA, K = added(children, own)
-        Ia, pivot = node.eliminate(IA)
-        K, s = through_joint(K, node, pivot, kappa)
+        Ia, pivot = node.eliminate(IA)  # [CABA] Alg. 4, lines 6, 8
+        K, s = through_joint(K, node, pivot, kappa)  # [CABA] Alg. 4, line 9
         return (node.hand_on(Ia), K), (pivot, Passed(s))
 
-    own = (prob.H, open_wrenches(plan, on.rows))
+    own = (prob.H, open_wrenches(plan, on.rows))  # [CABA] Alg. 4, line 4; its forces as in Alg. 1
     xs = (prob.node, on.links(own), open_entries(plan, on.table, on.rows))
-    children, out = inward(plan.support, articulate, xs, nothing(own))
+    children, out = inward(plan.support, articulate, xs, nothing(own))  # [CABA] Alg. 4, line 5
     IA0, K0 = added(children, on.roots(own))
     like = prob.p.ang.x
     L = jnp.zeros((plan.width, plan.width) + like.shape[1:], like.dtype)
     pivot, passed = out if plan.support.size else (None, None)
     if plan.support.size:
         add = lambda L, x: (L + x[0][:, None] * (x[0] * x[1])[None], None)  # noqa: E731
-        L, _ = jax.lax.scan(add, L, (passed.s, pivot.Dinv))
+        L, _ = jax.lax.scan(add, L, (passed.s, pivot.Dinv))  # [CABA] Alg. 4, line 10
     return Factor(pivot, passed, IA0, World.of(K0, L, prob.armature0, IA0, range(plan.width)))
 
 
@@ -102,7 +103,7 @@ def correct(on: OnLinks, fac: Factor, apply, now: Accelerations, lam, r, load=No
     lacking = unbalanced(on, now, lam, load)
     u, p0, l0 = push(on, fac, lacking, where_rows_begin(on.plan, -r))
     A0 = solve_roots(on.prob.armature0, fac.root, lacking.tau0 - p0)
-    z = apply(fac.world.right_side(l0, A0)[lane])
+    z = apply(fac.world.right_side(l0, A0)[lane])  # [CABA] Alg. 4, line 13, as an increment
     in_lanes = z[np.argsort(lane)]
     return pull(on, fac, u, fac.world.pulled(A0, in_lanes), in_lanes), -z
 
@@ -114,8 +115,8 @@ def push(on: OnLinks, fac: Factor, lacking: Unbalanced, l):
         node, own, tau, pivot, passed = xs
         p, l = added(children, own)
         u = tau - node.project(p)
-        l = passed.carry(l, pivot.alone(u))
-        return (node.hand_on(pivot.reaction(p, u)), l), u
+        l = passed.carry(l, pivot.alone(u))  # [CABA] Alg. 4, line 11
+        return (node.hand_on(pivot.reaction(p, u)), l), u  # [CABA] Alg. 4, line 7
 
     own = (lacking.p, l)
     xs = (on.prob.node, on.links(own), lacking.tau, fac.pivot, fac.passed)
@@ -131,9 +132,10 @@ def pull(on: OnLinks, fac: Factor, u, A0: Motion, z) -> Accelerations:
     def step(parent, xs):
         node, pivot, alone = xs
         A = node.arrive(parent[0])
-        a = pivot.rate(alone, A)
-        return A + node.expand(a), a
+        a = pivot.rate(alone, A)  # [CABA] Alg. 4, line 18
+        return A + node.expand(a), a  # [CABA] Alg. 4, line 19
 
     alone = fac.pivot.alone(fac.passed.relieve(u, z[None]))
+    # [CABA] Alg. 4, line 17
     A, a = outward(on.plan.support, step, (on.prob.node, fac.pivot, alone), (A0, jnp.zeros_like(A0.ang.x)))
     return Accelerations(kin.join(A, A0), a)

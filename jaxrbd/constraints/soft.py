@@ -8,10 +8,11 @@ import jax.numpy as jnp
 from jaxrbd.constraints import articulated as art
 from jaxrbd.constraints.along_links import along_links, in_joints
 from jaxrbd.constraints.balance import largest_acceleration, no_accelerations, row_accelerations
-from jaxrbd.constraints.iterations import LIMITS, Found, Settings, by_row
+from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.penalties import KAPPA, local_mobility
 from jaxrbd.constraints.solver import Proximal
 from jaxrbd.constraints.task import Task
+from jaxrbd.constraints.verdict import LIMITS, by_row
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import pytree, static
 from jaxrbd.solution import Result

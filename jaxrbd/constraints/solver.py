@@ -11,7 +11,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from jaxrbd.constraints.iterations import Found, Settings
+from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.task import Task
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import pytree, static

@@ -92,6 +92,7 @@ def _solid(tree, count: int, like):
 def unsupported_accelerations(plan: Plan, left: Unsupported, dA: Motion):
     """Outward over the unsupported links, from where they hang: their joint accelerations (NU, B)."""
     start = gather(dA, plan.attachments)
+    # [CABA] Alg. 3, lines 9-11
     return joint_accelerations(plan.unsupported, left.node, left.pivot, left.alone, start, start.ang.x)
 
 
