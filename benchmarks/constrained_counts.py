@@ -22,7 +22,7 @@ from benchmarks.opcount import count_kernel
 from jaxrbd.constraints import combine, connect, weld
 from jaxrbd.constraints.delassus import inverse_kernel
 from jaxrbd.constraints.dynamics import solver_kernel
-from jaxrbd.constraints.iterations import Settings
+from jaxrbd.constraints.method import Settings
 
 SOLVERS = (rbd.ConstrainedABA, rbd.ProxPV, rbd.ProxLTLs, rbd.ProxLTL)
 INVERSES = {

@@ -211,6 +211,22 @@ def test_every_line_of_the_listings_stands_once():
     assert sorted(tags) == [(a, n) for a, last in LINES.items() for n in range(1, last + 1)]
 
 
+def tagged(text: str):
+    """(algorithm, line) of every comment such as `# [CABA] Alg. 1, lines 7-9, 12; Alg. 2, line 3`."""
+    for comment in re.findall(r"# \[CABA\] Alg\. .*", text):
+        for number, lines in re.findall(r"Alg\. (\d), lines? (\d+(?:-\d+)?(?:, \d+(?:-\d+)?)*)", comment):
+            for part in lines.split(", "):
+                first, _, last = part.partition("-")
+                yield from ((int(number), n) for n in range(int(first), int(last or first) + 1))
+
+
+def test_every_line_of_the_listings_is_named_once_in_the_library():
+    """Beside the line of ours that does it, or takes its place."""
+    files = (Path(rbd.__file__).parent).rglob("*.py")
+    tags = sorted(tag for path in files for tag in tagged(path.read_text()))
+    assert tags == [(a, n) for a, last in LINES.items() for n in range(1, last + 1)]
+
+
 def test_the_lines_stand_in_their_function_in_order():
     parts = re.split(r"^def algorithm_(\d)", Path(caba_paper.__file__).read_text(), flags=re.M)
     for number, body in zip(parts[1::2], parts[2::2]):

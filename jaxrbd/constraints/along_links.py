@@ -1,41 +1,54 @@
-"""Methods along the links: the problem as articulated bodies, and the way back to joint accelerations."""
+"""A task in the form of articulated bodies, and the way back to joint accelerations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import NamedTuple
 
-from jaxrbd.constraints import articulated as art
-from jaxrbd.constraints.iterations import Method
-from jaxrbd.constraints.joint_space import dense_jacobian
-from jaxrbd.constraints.lanes import Acting, row_motion
-from jaxrbd.constraints.plan import plan_of
-from jaxrbd.constraints.rows import table_of
-from jaxrbd.constraints.supporting import joint_accelerations_of, links_problem, rest_accelerations
+from jaxrbd.constraints.acting import Acting
+from jaxrbd.constraints.plan import Plan, plan_of
+from jaxrbd.constraints.rows import Table, table_of
+from jaxrbd.constraints.supporting import (
+    Problem,
+    Unsupported,
+    joint_accelerations_of,
+    links_problem,
+    unsupported_accelerations,
+)
 from jaxrbd.constraints.task import Task, link_inertias, no_forces
+from jaxrbd.engine.gather import gather
+from jaxrbd.tree.spatial import Motion
 
 
-def along_links(task: Task, open_to_world: bool = False):
-    """The problem in the form of articulated bodies: plan, table, problem, what hangs on it, and the rows."""
+class OnLinks(NamedTuple):
+    """What methods along the links work on."""
+
+    plan: Plan
+    table: Table
+    prob: Problem
+    unsupported: Unsupported | None  # the links that support no row
+    rows: Acting
+
+    def links(self, tree):
+        """The part of things at positions that belongs to supporting links."""
+        return gather(tree, slice(0, self.plan.support.size))
+
+    def roots(self, tree):
+        """The part of things at positions that belongs to the roots."""
+        return gather(tree, slice(self.plan.support.size, None))
+
+
+def along_links(task: Task, open_to_world: bool = False) -> OnLinks:
+    """`open_to_world`: with the plan in which every row is open up to there."""
     sys, t = task.sys, task.sys.topology
     plan, table = plan_of(t, task.con.entries, open_to_world=open_to_world), table_of(t, task.con.entries)
     p, p0 = no_forces(task) if task.p is None else (task.p, task.p0)
     I, I0 = link_inertias(sys, task.moving.links)
-    prob, rest = links_problem(sys, plan, task.moving, I, I0, p, p0, task.tau)
-    mu = task.weight if task.mu is None else task.mu
-    return plan, table, prob, rest, Acting(task.x.KA, task.x.KB, task.x.kappa, mu)
+    prob, unsupported = links_problem(sys, plan, task.moving, I, I0, p, p0, task.tau)
+    return OnLinks(plan, table, prob, unsupported, Acting(task.x.KA, task.x.KB, task.x.kappa))
 
 
-def in_joints(task: Task, plan, rest, a: art.Accelerations):
-    """Joint accelerations (nv, B) of all links."""
-    a_rest = None if rest is None else rest_accelerations(plan, rest, a.links)
-    return joint_accelerations_of(task.sys, plan, a.joints, a_rest, a.links)
-
-
-def links_method(task: Task, plan, table, prob, acting: Acting, correct: Callable) -> Method:
-    return Method(
-        zero=art.no_accelerations(plan, prob),
-        correct=correct,
-        rows=lambda a: row_motion(plan, table, acting, a.links, a.joints),
-        size=lambda a: art.largest_acceleration(plan, a),
-        jacobian=lambda: dense_jacobian(task),
-    )
+def in_joints(task: Task, on: OnLinks, dA: Motion, a):
+    """Joint accelerations (nv, B) of all links, from those of positions and of supporting joints."""
+    plan, left = on.plan, on.unsupported
+    a_left = None if left is None else unsupported_accelerations(plan, left, dA)
+    return joint_accelerations_of(task.sys, plan, a, a_left, dA)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from jaxrbd.constraints import articulated as art
-from jaxrbd.constraints.along_links import along_links, in_joints, links_method
-from jaxrbd.constraints.iterations import Found, Settings, iterate
+from jaxrbd.constraints.along_links import along_links, in_joints
+from jaxrbd.constraints.balance import links_method
+from jaxrbd.constraints.iterations import iterate
+from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.penalties import LOCAL_KAPPA, bearable, local_mobility, penalties
 from jaxrbd.constraints.solver import Proximal
 from jaxrbd.constraints.task import Task
@@ -16,18 +18,16 @@ class ConstrainedABA(Proximal):
     """Articulated bodies with constrained inertias, [CABA] Algorithms 1-3: O(n + m). The default."""
 
     def solve(self, task: Task, settings: Settings) -> Found:
-        plan, table, prob, rest, acting = along_links(task)
-        mobility = local_mobility(plan, table, prob, acting)
+        on = along_links(task)
+        mobility = local_mobility(on)
 
         def build(R):
-            x = acting._replace(mu=R)
-            fac = art.factor(plan, table, prob, x)
-            correct = lambda *now: art.correct(plan, table, prob, fac, x, *now)  # noqa: E731
-            return links_method(task, plan, table, prob, x, correct)
+            fac = art.factor(on, R)  # [CABA] Alg. 3, line 2; its roll-out is the first correction
+            return links_method(task, on, lambda *now: art.correct(on, fac, R, *now))
 
-        if task.mu is None:
+        if task.R is None:
             penalty = penalties(mobility, task.weight, LOCAL_KAPPA)
         else:
-            penalty = bearable(task.mu, mobility)
+            penalty = bearable(task.R, mobility)
         found = iterate(build, penalty, mobility, task.c, task.lam, task.weight, settings)
-        return found._replace(a=in_joints(task, plan, rest, found.a))
+        return found._replace(a=in_joints(task, on, *found.a))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from jaxrbd.constraints.iterations import Found, Settings
 from jaxrbd.constraints.joint_space import on_mass_factor
+from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.prox_ltl import damped_inverse
 from jaxrbd.constraints.solver import Proximal
 from jaxrbd.constraints.task import Task

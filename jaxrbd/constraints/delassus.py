@@ -13,16 +13,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints import articulated as art
 from jaxrbd.constraints import propagators as prop
+from jaxrbd.constraints import prox_pv
+from jaxrbd.constraints.acting import augmented
+from jaxrbd.constraints.along_links import OnLinks, along_links
+from jaxrbd.constraints.base_apart import base_blocks, from_base, root_inertias, times_roots
 from jaxrbd.constraints.data import Constraints, ConstraintsLike, as_constraints, check_constraints
 from jaxrbd.constraints.joint_space import gram, matrices
-from jaxrbd.constraints.lanes import Acting
 from jaxrbd.constraints.meeting import meeting_of
-from jaxrbd.constraints.plan import Plan, plan_of
-from jaxrbd.constraints.rows import table_of
-from jaxrbd.constraints.supporting import Problem, links_problem
-from jaxrbd.constraints.task import Task, linear_task, link_inertias, no_forces
+from jaxrbd.constraints.plan import plan_of
+from jaxrbd.constraints.supporting import Problem
+from jaxrbd.constraints.task import Task, linear_task
 from jaxrbd.engine.gather import gather
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.names import hint
@@ -126,15 +127,6 @@ def still_task(sys: System, con: Constraints, q, mu) -> Task:
     return linear_task(sys, con, q, zero(sys.topology.nv), zero(con.rows), mu)
 
 
-def articulated_problem(task: Task, plan: Plan) -> tuple[Problem, Acting]:
-    """Links that support rows, the others folded into them, and the rows."""
-    p, p0 = no_forces(task)
-    I, I0 = link_inertias(task.sys, task.moving.links)
-    prob, _ = links_problem(task.sys, plan, task.moving, I, I0, p, p0, task.tau)
-    mu = jnp.broadcast_to(task.mu, task.c.shape)
-    return prob, Acting(task.x.KA, task.x.KB, task.x.kappa, mu)
-
-
 # --- the Delassus matrix, (m, m, B) --------------------------------------------------------------------
 
 
@@ -147,69 +139,64 @@ def ltl(task: Task):
 
 
 def pv(task: Task):
-    t, entries = task.sys.topology, task.con.entries
-    plan = plan_of(t, entries, open_to_world=True)
-    prob, x = articulated_problem(task, plan)
-    world = art.factor(plan, table_of(t, entries), prob, x, damped=False).world
-    return gather(gather(world, plan.lane), plan.lane, 1)
+    on = along_links(task, open_to_world=True)
+    return prox_pv.in_rows(on, prox_pv.factor(on))
 
 
 def efpa(task: Task):
-    t, entries = task.sys.topology, task.con.entries
-    plan, meeting = plan_of(t, entries), meeting_of(t, entries, every=True)
-    prob, x = articulated_problem(task, plan)
-    K = prop.half_rows(t, plan, table_of(t, entries), meeting, prob, x)
-    pivot, root = prop.link_inertias(plan, prob)
-    omega = prop.link_inverses(plan, prob, pivot, prop.root_inverses(prob, root))
+    t, on = task.sys.topology, along_links(task)
+    meeting, prob = meeting_of(t, task.con.entries, every=True), on.prob
+    K = prop.half_rows(t, on, meeting)
+    pivot, root = prop.link_pivots(on.plan, prob)
+    omega = prop.link_inverses(on.plan, prob, pivot, prop.root_inverses(prob, root))
     return prop.assemble(task.con.rows, meeting, omega, prop.link_wrenches(meeting, prob, pivot, K))
 
 
-def pvr(task: Task, augment: bool = False):
-    t, entries = task.sys.topology, task.con.entries
-    plan, meeting = plan_of(t, entries), meeting_of(t, entries)
-    prob, x = articulated_problem(task, plan)
-    K = prop.half_rows(t, plan, table_of(t, entries), meeting, prob, x)
-    prob = prop.augmented(plan, prob, x) if augment else prob
-    carried = prop.branch_propagators(plan, meeting, prob, K)
+def pvr(task: Task):
+    on = along_links(task)
+    return between_stations(task, on, on.prob)
+
+
+def augmented_delassus(task: Task):
+    """J M_mu^-1 Jᵀ, where M_mu = M + Jᵀ mu J has the rows on one body: [CABA] Algorithm 5 but for its end."""
+    on = along_links(task)  # [CABA] Alg. 5, lines 1-2
+    return between_stations(task, on, with_rows(task, on))
+
+
+def between_stations(task: Task, on: OnLinks, prob: Problem):
+    """J M^-1 Jᵀ by propagators and inverse inertias of stations, M that of `prob`."""
+    t = task.sys.topology
+    meeting = meeting_of(t, task.con.entries)
+    K = prop.half_rows(t, on, meeting)
+    carried = prop.branch_propagators(on.plan, meeting, prob, K)
     P, own = prop.station_propagators(meeting, carried)
     omega = prop.branch_inverses(meeting, P, own, prop.root_inverses(prob, carried.root))
     K = prop.branch_wrenches(meeting, carried, P, K)
     return prop.assemble(task.con.rows, meeting, jnp.concatenate([omega, own]), K, carried)
 
 
-def from_base(task: Task, augment: bool):
-    """L_1, K_1 (m, 6 free, B), H_1^-1 (free, 6, 6, B): J M^-1 Jᵀ = L_1 + K_1 H_1^-1 K_1ᵀ ([CABA] Eq. 41)."""
-    t, entries, m = task.sys.topology, task.con.entries, task.con.rows
-    plan, meeting = plan_of(t, entries), meeting_of(t, entries, base=True)
-    prob, x = articulated_problem(task, plan)
-    K = prop.half_rows(t, plan, table_of(t, entries), meeting, prob, x)
-    prob = prop.augmented(plan, prob, x) if augment else prob
-    carried = prop.branch_propagators(plan, meeting, prob, K)
-    inverse = prop.root_inverses(prob, carried.root)
-    P, own = prop.station_propagators(meeting, carried)
-    K = prop.branch_wrenches(meeting, carried, P, K)
-    omega = prop.branch_inverses(meeting, P, own, inverse)
-    L1 = prop.assemble(m, meeting, jnp.concatenate([omega, own]), K, carried)
-    # columns of K_1: six numbers of every free root; a row touches those of its own roots
-    free = inverse.shape[0] - 1
-    at = np.flatnonzero(meeting.root > 0)
-    owner = meeting.row[at] * free + meeting.root[at] - 1
-    K1 = prop.sum_by_row(gather(K, meeting.at_root[at]), owner, m * free)
-    K1 = K1.reshape((m, 6 * free) + K1.shape[2:])
-    return L1, K1, gather(inverse[1:], prop.FULL, 1)
+def with_rows(task: Task, on: OnLinks) -> Problem:
+    """The links with the rows of one body in their inertias."""
+    # [CABA] Alg. 5, lines 3-4
+    return on.prob._replace(H=augmented(on.plan, on.prob.H, on.rows, penalty_of_rows(task)))
+
+
+def penalty_of_rows(task: Task):
+    return jnp.broadcast_to(task.R, task.c.shape)
 
 
 # --- damped inverses -----------------------------------------------------------------------------------
 
 
 def caba(task: Task):
-    return by_inversion_lemma(task, pvr(task, augment=True))
+    return by_inversion_lemma(task, augmented_delassus(task))
 
 
 def cabaf(task: Task):
-    L1, K1, inverse = from_base(task, augment=True)
+    on = along_links(task)
+    L1, K1, inverse = from_base(task, on, with_rows(task, on))
     i, j = np.triu_indices(task.con.rows)
-    coupled = jnp.sum(gather(_times_roots(K1, inverse), i) * gather(K1, j), 1)
+    coupled = jnp.sum(gather(times_roots(K1, inverse), i) * gather(K1, j), 1)
     return by_inversion_lemma(task, L1 + gather(coupled, prop.triangle(task.con.rows)))
 
 
@@ -220,16 +207,16 @@ def by_inversion_lemma(task: Task, E):
     Lambda = [[Lambda_cc + B S^-1 Bᵀ, -B S^-1], [-S^-1 Bᵀ, S^-1]].
     """
     on_one_body = plan_of(task.sys.topology, task.con.entries).on_one_body
-    mu, m = jnp.broadcast_to(task.mu, task.c.shape), len(on_one_body)
+    R, m = penalty_of_rows(task), len(on_one_body)
     if on_one_body.all():
-        return _diagonal(mu) - mu[:, None] * E * mu[None]
+        return _diagonal(R) - R[:, None] * E * R[None]  # [CABA] Alg. 5, line 21
     c, o = np.flatnonzero(on_one_body), np.flatnonzero(~on_one_body)
     block = lambda i, j: gather(gather(E, i), j, 1)  # noqa: E731
-    mu_c = gather(mu, c)
-    Sinv = spd_inverse(block(o, o) + _diagonal(1 / gather(mu, o)))
-    B = mu_c[:, None] * block(c, o)
+    R_c = gather(R, c)
+    Sinv = spd_inverse(block(o, o) + _diagonal(1 / gather(R, o)))
+    B = R_c[:, None] * block(c, o)
     BS = _product(B, Sinv)
-    top = _diagonal(mu_c) - mu_c[:, None] * block(c, c) * mu_c[None] + _product(BS, B)
+    top = _diagonal(R_c) - R_c[:, None] * block(c, c) * R_c[None] + _product(BS, B)
     whole = jnp.concatenate(
         [jnp.concatenate([top, -BS], 1), jnp.concatenate([-jnp.swapaxes(BS, 0, 1), Sinv], 1)]
     )
@@ -248,7 +235,8 @@ def refined(task: Task, X, refinements: int):
 
 
 def pvf(task: Task):
-    L1, K1, inverse = from_base(task, augment=False)
+    on = along_links(task)
+    L1, K1, inverse = from_base(task, on, on.prob)
     m, L1 = task.con.rows, L1 + _damping(task)
     blocks = base_blocks(task.sys, task.con)
     order = np.argsort(np.concatenate(blocks))
@@ -263,39 +251,8 @@ def pvf(task: Task):
     # (L1 + K1 H1^-1 K1ᵀ)^-1 = L1^-1 - Y (H1 + K1ᵀ Y)^-1 Yᵀ, with Y = L1^-1 K1 block by block
     halves = [_product(x, jnp.swapaxes(gather(K1, b), 0, 1)) for x, b in zip(parts, blocks)]
     Y = gather(jnp.concatenate(halves), order)
-    inner = spd_inverse_of_roots(inverse) + _product(jnp.swapaxes(K1, 0, 1), jnp.swapaxes(Y, 0, 1))
+    inner = root_inertias(inverse) + _product(jnp.swapaxes(K1, 0, 1), jnp.swapaxes(Y, 0, 1))
     return L1inv - _product(_product(Y, spd_inverse(inner)), Y)
-
-
-def spd_inverse_of_roots(inverse):
-    """H_1 again, block-diagonal (6 free, 6 free, B), from the inverses of its blocks."""
-    free, batch = inverse.shape[0], inverse.shape[-1]
-    H = jnp.linalg.inv(jnp.moveaxis(inverse, -1, 1))
-    eye = jnp.asarray(np.eye(free), H.dtype)
-    whole = eye[:, None, :, None, None] * jnp.moveaxis(H, 1, -1)[:, :, None]
-    return whole.reshape((6 * free, 6 * free, batch))
-
-
-def base_blocks(sys: System, con: Constraints) -> list[np.ndarray]:
-    """Rows grouped by the branches of the roots that they act on; loops join branches."""
-    plan = plan_of(sys.topology, con.entries)
-    table = table_of(sys.topology, con.entries)
-    NS, m = plan.support.size, con.rows
-    touched: list[set] = [set() for _ in range(m)]
-    acts = [*enumerate(plan.position_a), *enumerate(plan.position_b)]
-    acts += list(zip(table.joint_rows, plan.dof_position))
-    for r, p in acts:
-        while p < NS and plan.support.parent[p] < NS:
-            p = plan.support.parent[p]
-        if p < NS:
-            touched[int(r)].add(int(p))
-    groups: list[tuple[set, list]] = []
-    for r in range(m):
-        same = [g for g in groups if g[0] & touched[r]]
-        groups = [g for g in groups if not (g[0] & touched[r])]
-        branches = set().union(touched[r], *(g[0] for g in same))
-        groups.append((branches, sorted([r, *(k for g in same for k in g[1])])))
-    return [np.array(found, int) for _, found in groups]
 
 
 def by_cholesky(matrix):
@@ -314,7 +271,7 @@ def spd_inverse(A):
 
 def _damping(task: Task):
     """1 / mu of every row, as a diagonal matrix."""
-    return _diagonal(1 / jnp.broadcast_to(task.mu, task.c.shape))
+    return _diagonal(1 / penalty_of_rows(task))
 
 
 def _diagonal(x):
@@ -326,13 +283,6 @@ def _product(X, Y):
     zero = jnp.zeros((X.shape[0], Y.shape[0]) + X.shape[2:], X.dtype)
     step = lambda G, x: (G + x[0][:, None] * x[1][None], None)  # noqa: E731
     return jax.lax.scan(step, zero, (jnp.swapaxes(X, 0, 1), jnp.swapaxes(Y, 0, 1)))[0]
-
-
-def _times_roots(K1, inverse):
-    """K_1 H_1^-1, root by root."""
-    m, free = K1.shape[0], inverse.shape[0]
-    K = K1.reshape((m, free, 6) + K1.shape[2:])
-    return jnp.sum(K[:, :, :, None] * inverse[None], 2).reshape(K1.shape)
 
 
 MATRICES = {"ltl": ltl, "pv": pv, "efpa": efpa, "pvr": pvr}

@@ -11,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints import articulated as art
+from jaxrbd.constraints.acting import Acting, row_forces
+from jaxrbd.constraints.along_links import OnLinks, along_links
+from jaxrbd.constraints.balance import Unbalanced, no_accelerations, row_accelerations
 from jaxrbd.constraints.data import Constraints, ConstraintsLike, Entry, as_constraints, check_constraints
-from jaxrbd.constraints.delassus import articulated_problem, penalty, still_task
-from jaxrbd.constraints.lanes import Acting, row_forces, row_motion
-from jaxrbd.constraints.plan import Plan, plan_of
+from jaxrbd.constraints.delassus import penalty, penalty_of_rows, still_task
+from jaxrbd.constraints.plan import plan_of
 from jaxrbd.constraints.rows import table_of
 from jaxrbd.constraints.supporting import Problem
 from jaxrbd.errors import ArgumentError
@@ -26,10 +28,11 @@ from jaxrbd.typing import Array, ArrayLike
 
 
 class Factors(NamedTuple):
-    """Links, rows, and the articulated inertias of M and of M + Jᵀ mu J."""
+    """Links, rows, and the articulated inertias of M and of M + JᵀRJ."""
 
     prob: Problem
-    x: Acting
+    rows: Acting
+    R: Any  # (m, B)
     plain: art.Factor
     soft: art.Factor
 
@@ -93,17 +96,16 @@ def delassus_operator(
 
 
 def make(sys: System, con: Constraints, q, mu) -> Factors:
-    t, entries = sys.topology, con.entries
-    plan, table = plan_of(t, entries), table_of(t, entries)
-    prob, x = articulated_problem(still_task(sys, con, q, mu), plan)
-    plain = art.factor(bare(plan), table, prob, x)
-    soft = art.factor(plan, table, prob, x)
-    return Factors(prob._replace(tau=None, p=None, tau0=None), x, plain, soft)
+    task = still_task(sys, con, q, mu)
+    on, R = along_links(task), penalty_of_rows(task)
+    plain, soft = art.factor(without_rows(on), R), art.factor(on, R)
+    return Factors(on.prob._replace(tau=None, p=None, tau0=None), on.rows, R, plain, soft)
 
 
-def bare(plan: Plan) -> Plan:
+def without_rows(on: OnLinks) -> OnLinks:
     """The same links without rows on them."""
-    return replace(plan, lanes=0, close=plan.close[:, :0], on_one_body=np.zeros_like(plan.on_one_body))
+    free = np.zeros_like(on.plan.on_one_body)
+    return on._replace(plan=replace(on.plan, width=0, close=on.plan.close[:, :0], on_one_body=free))
 
 
 _layouts: dict[tuple, tuple] = {}  # by form: (shapes of the numbers, tree, leaves that are no numbers)
@@ -130,7 +132,7 @@ def _factors(sys: System, con: Constraints, q, mu):
     return [x for x in jax.tree.leaves(make(sys, con, q, mu)) if not isinstance(x, int)]
 
 
-def _restored(form: Form, numbers) -> tuple[Plan, Any, Factors]:
+def _restored(form: Form, numbers) -> tuple[OnLinks, Factors]:
     _, treedef, constants = _layouts[form.topology, form.entries, form.dtype]
     it = iter(numbers)
     factors = jax.tree.unflatten(treedef, [next(it) if x is None else x for x in constants])
@@ -140,25 +142,21 @@ def _restored(form: Form, numbers) -> tuple[Plan, Any, Factors]:
     plan = plan_of(form.topology, form.entries)
     NS, nroots = plan.support.size, plan.support.nroots
     prob = factors.prob._replace(p=force(NS + nroots), tau=zero(NS) if NS else None, tau0=force(nroots))
-    return plan, table_of(form.topology, form.entries), factors._replace(prob=prob)
+    return OnLinks(plan, table_of(form.topology, form.entries), prob, None, factors.rows), factors
 
 
-def product(plan: Plan, table, factors: Factors, lam):
+def product(on: OnLinks, factors: Factors, lam):
     """J M^-1 Jᵀ lam."""
-    prob, x, fac, _ = factors
-    nroots = plan.support.nroots
-    f, joints, roots = row_forces(plan, table, x, lam, nroots)
-    tau0 = prob.tau0
+    f, joints, roots = row_forces(on.plan, on.table, on.rows, lam)
+    tau0 = on.prob.tau0
     if roots is not None:
         tau0 = Force(
             tau0.ang._replace(**{k: roots[:, i] for i, k in enumerate("xyz")}),
             tau0.lin._replace(**{k: roots[:, 3 + i] for i, k in enumerate("xyz")}),
         )
-    p = jax.tree.map(jnp.negative, f)
-    pushed = art.push(bare(plan), prob, fac, p, prob.tau if joints is None else joints, None)
-    A0 = art.free_roots(prob, fac, pushed, tau0)
-    dA, a, _ = art.pull(bare(plan), prob, fac, pushed, A0, None)
-    return row_motion(plan, table, x, dA, a)
+    forces = Unbalanced(jax.tree.map(jnp.negative, f), on.prob.tau if joints is None else joints, tau0)
+    a, _ = art.solve(without_rows(on), factors.plain, forces, None)
+    return row_accelerations(on, a)
 
 
 @kernel(lambda form, *_: (form.rows,))
@@ -169,16 +167,13 @@ def _apply(form: Form, numbers, x):
 @lru_cache(maxsize=16)
 def _solver(refinements: int):
     def run(form: Form, numbers, b):
-        plan, table, factors = _restored(form, numbers)
-        prob, x, _, fac = factors
-
-        def once(c):
-            still = art.no_accelerations(plan, prob)
-            return art.correct(plan, table, prob, fac, x, still, jnp.zeros_like(c), c)[1]
+        on, factors = _restored(form, numbers)
+        R, still = factors.R, no_accelerations(on)
+        once = lambda c: art.correct(on, factors.soft, R, still, jnp.zeros_like(c), c)[1]  # noqa: E731
 
         lam = once(b)
         for _ in range(refinements):
-            lam = lam + once(b - product(plan, table, factors, lam) - lam / x.mu)
+            lam = lam + once(b - product(on, factors, lam) - lam / R)
         return lam
 
     return kernel(lambda form, *_: (form.rows,))(run)

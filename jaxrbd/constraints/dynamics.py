@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxrbd.constraints.caba import ConstrainedABA
 from jaxrbd.constraints.data import ConstraintsLike, as_constraints, check_constraints
-from jaxrbd.constraints.iterations import Found, Settings
+from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.solver import Solver
 from jaxrbd.constraints.task import forward_task, linear_task, residuals
 from jaxrbd.engine.programs import merge, partial_jvp, partial_vjp
@@ -67,7 +67,7 @@ def constrained_dynamics(
     f_ext = external(sys, f_ext, q.dtype)
     require_mass(sys, "constrained_dynamics")
     check_constraints(sys, con)
-    lam = jnp.zeros(con.rows, q.dtype) if warm_start is None else warm_start
+    lam = jnp.zeros(con.rows, q.dtype) if warm_start is None else warm_start  # [CABA] Alg. 3, line 1
     lam = array("warm_start", lam, (con.rows,), f"(m,) = ({con.rows},)", sys.dtype)
     numbers, form = jax.tree.flatten(solver)
     numbers = [jnp.asarray(x, q.dtype) for x in numbers]

@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints.data import Constraints
-from jaxrbd.constraints.iterations import Found, Method, Settings, by_row, iterate
+from jaxrbd.constraints.iterations import iterate
 from jaxrbd.constraints.jacobian import jacobian, support
+from jaxrbd.constraints.method import Found, Method, Settings
 from jaxrbd.constraints.penalties import of_moving_rows
 from jaxrbd.constraints.rows import table_of
 from jaxrbd.constraints.task import Task, forces_of_rows, joint_forces, link_inertias
+from jaxrbd.constraints.verdict import by_row
 from jaxrbd.engine.gather import gather
 from jaxrbd.engine.scan import outward
 from jaxrbd.model.system import System

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from jaxrbd.constraints.iterations import Found, Run, Settings, by_row
+from jaxrbd.constraints.iterations import Run
 from jaxrbd.constraints.joint_space import dual_method
+from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.prox_ltl import damped_inverse, dual_penalties
 from jaxrbd.constraints.task import Task
+from jaxrbd.constraints.verdict import by_row
 from jaxrbd.typing import Array
 
 
@@ -25,7 +27,7 @@ def judged(task: Task, a: Array, lam: Array, settings: Settings, iterations: int
             a, lam, jnp.broadcast_to(residual, (settings.length,) + residual.shape[1:]), *[nothing] * 3
         )
     build, mobility = dual_method(task, damped_inverse)
-    penalty = dual_penalties(mobility, task._replace(mu=None))
+    penalty = dual_penalties(mobility, task._replace(R=None))
     method, run = build(penalty), Run(task.c, task.weight, penalty, mobility, settings)
     x, *_ = run.start(method._replace(first=None), lam)
     x = x._replace(a=a, lam=lam, r=task.c - method.rows(a))

@@ -102,7 +102,7 @@ def _shape(sys, con, *_):
 def _factor(sys: System, con: Constraints, q, mu):
     task = still_task(sys, con, q, mu)
     M, J = matrices(task)
-    damping = 1 / jnp.broadcast_to(task.mu, task.c.shape)
+    damping = 1 / jnp.broadcast_to(task.R, task.c.shape)
     corner = jnp.asarray(-np.eye(con.rows)[:, :, None], q.dtype) * damping[:, None]
     K = jnp.concatenate(
         [jnp.concatenate([corner, J], 1), jnp.concatenate([jnp.swapaxes(J, 0, 1), M], 1)],

@@ -34,9 +34,9 @@ class Meeting:
     stations: Schedule  # of stations that wrenches from further out pass
     last: np.ndarray  # (stations,) the supporting slot just below the next station
     is_station: np.ndarray  # (NS,) bool
-    lanes: int  # wrenches side by side on their way from station to station
-    start: np.ndarray  # (NS, lanes) what sets out from a station: [six unit wrenches, half rows, zero]
-    carried: np.ndarray  # (h,) position among (NS, lanes) where a half row arrives at the next station
+    width: int  # wrenches side by side on their way from station to station
+    start: np.ndarray  # (NS, width) what sets out from a station: [six unit wrenches, half rows, zero]
+    carried: np.ndarray  # (h,) position among (NS, width) where a half row arrives at the next station
     first: np.ndarray  # (h,) bool: its first step is made in a lane
     steps: np.ndarray  # (T, h) the station a half row leaves in every step
     going: np.ndarray  # (T, h) bool
@@ -75,7 +75,7 @@ class Stations(NamedTuple):
     schedule: Schedule  # of the inner ones
     node: np.ndarray  # which of them stands in every place of the schedule, -1 for none
     slot: dict[int, int]  # place of inner stations and roots
-    lanes: int
+    width: int
     lane: dict[int, int]  # of half rows on small stations
 
 
@@ -97,7 +97,7 @@ def meeting_of(t: Topology, entries: tuple[Entry, ...], every: bool = False, bas
         going[0] &= ~by_lane
     steps = [[st.slot[w[k]] if going[k, a] else 0 for a, w in enumerate(ways)] for k in range(T)]
     carried = [
-        st.last[p] * st.lanes + st.lane[a] if p in st.small else 0 for a, (_, p) in enumerate(rows.halves)
+        st.last[p] * st.width + st.lane[a] if p in st.small else 0 for a, (_, p) in enumerate(rows.halves)
     ]
     return Meeting(
         source=np.array(rows.source, int),
@@ -107,8 +107,8 @@ def meeting_of(t: Topology, entries: tuple[Entry, ...], every: bool = False, bas
         at_root=needed * h + np.arange(h),
         stations=st.schedule,
         last=np.array([st.last[st.inner[k]] if k >= 0 else 0 for k in st.node], int),
-        is_station=np.isin(np.arange(NS), st.at),
-        lanes=st.lanes,
+        is_station=np.isin(np.arange(NS), st.at),  # [CABA] Alg. 5, line 6
+        width=st.width,
         start=_departures(NS, rows, st),
         carried=np.array(carried),
         first=by_lane,
@@ -161,9 +161,9 @@ def stations_of(plan: Plan, own: dict[int, list[int]], every: bool) -> Stations:
         found = Schedule(**tables)
     slot = {inner[k]: s for s, k in enumerate(node) if k >= 0}
     slot |= {NS + r: found.size + r for r in range(nroots)}
-    lanes = 12 if any(p in passed for p in small) else 6
+    width = 12 if any(p in passed for p in small) else 6
     lane = {a: k + (6 if p in passed else 0) for p in small for k, a in enumerate(own[p])}
-    return Stations(at, last, above, passed, small, inner, found, node, slot, lanes, lane)
+    return Stations(at, last, above, passed, small, inner, found, node, slot, width, lane)
 
 
 def _way(st: Stations, NS: int, p: int) -> list[int]:
@@ -175,8 +175,8 @@ def _way(st: Stations, NS: int, p: int) -> list[int]:
 
 
 def _departures(NS: int, rows: Halves, st: Stations) -> np.ndarray:
-    """(NS, lanes) what sets out from every station: unit wrenches, and half rows in their own lanes."""
-    start = np.full((NS, st.lanes), 6 + rows.number)
+    """(NS, width) what sets out from every station: unit wrenches, and half rows in their own lanes."""
+    start = np.full((NS, st.width), 6 + rows.number)
     for p in st.inner:
         if p < NS:
             start[p, :6] = np.arange(6)
@@ -210,7 +210,7 @@ def terms_of(plan: Plan, rows: Halves, st: Stations, ways, every: bool, base: bo
                 if c in st.small:
                     k, n = sorted((st.lane[a] % 6, st.lane[b] % 6))
                     gram = FULL[k, n] + (21 if c in st.passed else 0)
-                    terms.append((both, a != b, st.last[c] * 21 * (st.lanes // 6) + gram))
+                    terms.append((both, a != b, st.last[c] * 21 * (st.width // 6) + gram))
                 else:
                     terms.append((both, a != b, (a, 0, b, 0, offset + st.slot[c])))
                 c, i, j = st.above[c], 1, 1
@@ -253,5 +253,6 @@ def tables_of(terms, m: int, h: int) -> dict[str, np.ndarray]:
 
 def triangle(m: int) -> np.ndarray:
     """Where the entries of a symmetric matrix stand in its upper triangle, row after row: (m, m)."""
+    # [CABA] Alg. 5, lines 19-20
     i, j = np.minimum(*np.indices((m, m))), np.maximum(*np.indices((m, m)))
     return i * m - i * (i + 1) // 2 + j

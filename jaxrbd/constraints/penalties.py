@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.lanes import Acting
+from jaxrbd.constraints.along_links import OnLinks
 from jaxrbd.constraints.plan import Plan
 from jaxrbd.constraints.rows import sum_by_row
 from jaxrbd.constraints.supporting import Problem
@@ -50,11 +50,12 @@ def of_moving_rows(mobility, natural):
     return jnp.where(mobility > rounding * natural, mobility, jnp.where(natural > 0, natural, 1))
 
 
-def local_mobility(plan: Plan, table, prob: Problem, x: Acting):
+def local_mobility(on: OnLinks):
     """K H^-1 Kᵀ of every row at its links, (m, B): what it would see if they were cut off from their parents.
 
     More than the true J M^-1 Jᵀ, and what articulated inertias that carry K R Kᵀ have to be compared with.
     """
+    plan, table, prob, x = on.plan, on.table, on.prob, on.rows
     d = _at_bodies(prob, plan.position_a, x.KA)
     if (plan.position_b != plan.support.size).any():
         away = jnp.asarray(plan.position_b != plan.support.size, d.dtype)[:, None]

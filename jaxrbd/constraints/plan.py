@@ -9,7 +9,7 @@ place for six numbers in what a link hands to its parent. Rows whose ways do not
                       5 --- 6     7     row c between 4 and 7: open 7 -> 4, closes at 4; shares a's lane
 
 Links on the way from a constrained body to the root support constraints; only they take part in the
-iterations. All others hang on them, or on a root, and are eliminated once ("rest").
+iterations. All others hang on them, or on a root, and are eliminated once (`unsupported`).
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ class Plan:
 
     support: Schedule
     slots: np.ndarray  # (NS,) slot of the whole tree for every supporting slot
-    rest: Schedule  # its roots are the positions on which unsupported links hang
-    rest_slots: np.ndarray  # (NU,)
-    attachments: np.ndarray  # positions of the rest's roots
+    unsupported: Schedule  # its roots are the positions on which unsupported links hang
+    unsupported_slots: np.ndarray  # (NU,)
+    attachments: np.ndarray  # positions of its roots
     on_one_body: np.ndarray  # (m,) bool: eliminated at the body itself
     position_a: np.ndarray  # (m,) position of body A
     position_b: np.ndarray  # (m,)
     dof_position: np.ndarray  # (ne,) position of the freedoms in joint entries
     dof_column: np.ndarray  # (ne,) which of a free root's six columns, -1 for a joint
     root_pair: np.ndarray  # (ne,) entries of one row on one root form a wrench: its number, -1 for a joint
-    lanes: int
-    wrench: np.ndarray  # (P, lanes) which of [K_A rows, K_B rows, root entries, zero] is put there
-    entry: np.ndarray  # (NS, lanes) which of [kappa, zero] acts on the joint
-    begin: np.ndarray  # (P, lanes) the row that starts here, m if none
-    close: np.ndarray  # (P, lanes) bool; the world's line says what is left for the world
+    width: int  # lanes side by side
+    wrench: np.ndarray  # (P, width) which of [K_A rows, K_B rows, root entries, zero] is put there
+    entry: np.ndarray  # (NS, width) which of [kappa, zero] acts on the joint
+    begin: np.ndarray  # (P, width) the row that starts here, m if none
+    close: np.ndarray  # (P, width) bool; the world's line says what is left for the world
     lane: np.ndarray  # (m,) lane of every open row, 0 for those on one body
     closing: np.ndarray  # (m,) position where it closes
 
@@ -92,16 +92,16 @@ def plan_of(t: Topology, entries: tuple[Entry, ...], open_to_world: bool = False
     at = {needed[k]: j for j, k in enumerate(node) if k >= 0}  # position of every slot that has one
     at |= {nodes.size + k: support.size + k for k in range(nodes.nroots)}
     position = np.vectorize(at.__getitem__, otypes=[int])
-    rest, rest_slots, hooks = unsupported_links(nodes, reach, at)
+    others, other_slots, hooks = unsupported_links(nodes, reach, at)
     lane = lanes_of(reach)
     open_rows = np.flatnonzero(~reach.on_one_body)
     column, root_pair, pairs = root_columns(nodes, table, reach)
-    lanes = int(max([0, *(lane[open_rows] + 1)]))
+    width = int(max([0, *(lane[open_rows] + 1)]))
     return Plan(
         support=support,
         slots=np.array([needed[k] if k >= 0 else needed[0] for k in node], int),
-        rest=rest,
-        rest_slots=rest_slots,
+        unsupported=others,
+        unsupported_slots=other_slots,
         attachments=np.array(hooks or [support.size], int),
         on_one_body=reach.on_one_body,
         position_a=position(table.slot_a),
@@ -109,8 +109,8 @@ def plan_of(t: Topology, entries: tuple[Entry, ...], open_to_world: bool = False
         dof_position=position(reach.dof_slot),
         dof_column=column,
         root_pair=root_pair,
-        lanes=lanes,
-        **_tables(nodes, table, reach, support, at, lane, lanes, column, root_pair, pairs),
+        width=width,
+        **_tables(nodes, table, reach, support, at, lane, width, column, root_pair, pairs),
         lane=lane,
         closing=position(reach.closing),
     )
@@ -179,11 +179,11 @@ def root_columns(nodes: Nodes, table, reach: Reach):
     return column, np.array(number, int), pairs
 
 
-def _tables(nodes, table, reach: Reach, support, at, lane, lanes: int, column, root_pair, pairs) -> dict:
+def _tables(nodes, table, reach: Reach, support, at, lane, width: int, column, root_pair, pairs) -> dict:
     """What is put into the lanes, where rows begin and where they close."""
     N, m, P = nodes.size, table.m, support.size + nodes.nroots
-    wrench, entry = np.full((P, lanes), 2 * m + len(pairs)), np.full((support.size, lanes), len(column))
-    begin, close = np.full((P, lanes), m), np.zeros((P, lanes), bool)
+    wrench, entry = np.full((P, width), 2 * m + len(pairs)), np.full((support.size, width), len(column))
+    begin, close = np.full((P, width), m), np.zeros((P, width), bool)
     for r in np.flatnonzero(~reach.on_one_body):
         for side, s in enumerate((int(table.slot_a[r]), int(table.slot_b[r]))):
             if s != N:

@@ -18,8 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.lanes import Acting, wide
+from jaxrbd.constraints.along_links import OnLinks
 from jaxrbd.constraints.meeting import FULL, UPPER, Meeting, triangle
+from jaxrbd.constraints.open_rows import wide
 from jaxrbd.constraints.plan import Plan
 from jaxrbd.constraints.rows import sum_by_row
 from jaxrbd.constraints.supporting import Problem
@@ -33,8 +34,9 @@ from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Mat3, Motion, Sym3, Vec3
 
 
-def half_rows(t: Topology, plan: Plan, table, meeting: Meeting, prob: Problem, x: Acting):
+def half_rows(t: Topology, on: OnLinks, meeting: Meeting):
     """Wrenches of the half rows where they act, (h, 6, B)."""
+    plan, table, x = on.plan, on.table, on.rows
     K = jnp.concatenate([_stack(x.KA), _stack(x.KB)])
     if len(table.joint_rows):
         # a_d = T · (A_link - A_parent), with T · S = 1; a root's six numbers are its acceleration
@@ -45,29 +47,17 @@ def half_rows(t: Topology, plan: Plan, table, meeting: Meeting, prob: Problem, x
         T = x.kappa[:, None] * jnp.asarray(np.eye(6)[column][:, :, None], x.kappa.dtype)
         K = jnp.concatenate([K, T])
         if on_joint.any():
-            node = gather(prob.node, np.where(on_joint, plan.dof_position, 0))
+            node = gather(on.prob.node, np.where(on_joint, plan.dof_position, 0))
             K = jnp.concatenate([K, -_stack(node.hand_on(_unstack(T)))])
         else:
             K = jnp.concatenate([K, jnp.zeros_like(T)])
     return sum_by_row(gather(K, meeting.source), meeting.owner, len(meeting.row))
 
 
-def augmented(plan: Plan, prob: Problem, x: Acting) -> Problem:
-    """H + Kᵀ mu K on the links that rows of one body act on ([CABA] Eq. 24, Algorithm 5 line 4)."""
-    if not plan.on_one_body.any():
-        return prob
-    which = np.flatnonzero(plan.on_one_body)
-    K, mu = gather(x.KA, which), gather(x.mu, which)
-    KmuK = zero_articulated().minus_outer(Force(-K.ang, -K.lin), K * mu)
-    P = prob.H.A.xx.shape[0]
-    add = jax.tree.map(lambda k: sum_by_row(k, plan.position_a[which], P), KmuK)
-    return prob._replace(H=prob.H + add)
-
-
 class Carried(NamedTuple):
     """What an inward pass over the supporting links brings from station to station."""
 
-    lanes: Any  # (NS, lanes, 6, B) wrenches, about the parent's origin
+    wrenches: Any  # (NS, width, 6, B) in their lanes, about the parent's origin
     omega: Any  # (NS, 21 or 42, B) Omega between the first six lanes, and between the others
     root: ArticulatedInertia  # (nroots, B)
 
@@ -77,31 +67,32 @@ def branch_propagators(plan: Plan, meeting: Meeting, prob: Problem, K) -> Carrie
 
     [CABA] Algorithm 5, lines 5-11: one inward pass.
     """
-    NS, like, lanes = plan.support.size, prob.p.ang.x, meeting.lanes
-    index = np.concatenate([np.stack(UPPER) + 6 * k for k in range(lanes // 6)], 1)
+    NS, like, width = plan.support.size, prob.p.ang.x, meeting.width
+    index = np.concatenate([np.stack(UPPER) + 6 * k for k in range(width // 6)], 1)
     units = jnp.broadcast_to(jnp.asarray(np.eye(6)[:, :, None], K.dtype), (6, 6) + K.shape[2:])
     start = gather(jnp.concatenate([units, K, jnp.zeros_like(units[:1])]), meeting.start)
 
     def articulate(acc, xs):
         IA, P, omega = acc
         node, H, station, start = xs
-        Ia, pivot = node.eliminate(IA + H)
+        Ia, pivot = node.eliminate(IA + H)  # [CABA] Alg. 5, line 8
         here = station[:, None] > 0
-        P = jax.tree.map(lambda p, e: jnp.where(here, e, p), P, start)
-        s = node.lanes.project(P)
+        P = jax.tree.map(lambda p, e: jnp.where(here, e, p), P, start)  # [CABA] Alg. 5, line 7
+        s = node.wide.project(P)
         scaled = s * pivot.Dinv[:, None]
+        # [CABA] Alg. 5, line 10
         omega = jnp.where(here, 0, omega) + gather(s, index[0], 1) * gather(scaled, index[1], 1)
-        P = node.lanes.hand_on(P - wide(pivot.UD) * s)
+        P = node.wide.hand_on(P - wide(pivot.UD) * s)  # [CABA] Alg. 5, line 9
         return (node.hand_on(Ia), P, omega), (P, omega)
 
-    zero_P = jax.tree.map(lambda _: jnp.zeros((lanes,) + like.shape[-1:], like.dtype), Force(ZERO3, ZERO3))
+    zero_P = jax.tree.map(lambda _: jnp.zeros((width,) + like.shape[-1:], like.dtype), Force(ZERO3, ZERO3))
     zero_omega = jnp.zeros((index.shape[1],) + like.shape[-1:], like.dtype)
     zero = (kin.zeros(zero_articulated(), like), zero_P, zero_omega)
     station = jnp.asarray(meeting.is_station | ~plan.support.live, like.dtype)[:, None]
     H = gather(prob.H, slice(0, NS))
     start_K = Force(*(Vec3(*(start[:, :, k + i] for i in range(3))) for k in (0, 3)))
     xs = (prob.node, H, station, start_K)
-    (IA0, _, _), out = inward(plan.support, articulate, xs, zero)
+    (IA0, _, _), out = inward(plan.support, articulate, xs, zero)  # [CABA] Alg. 5, line 5
     root = IA0 + gather(prob.H, slice(NS, None))
     if not NS:
         return Carried(start, zero_omega[None][:0], root)
@@ -111,7 +102,7 @@ def branch_propagators(plan: Plan, meeting: Meeting, prob: Problem, K) -> Carrie
 
 def station_propagators(meeting: Meeting, carried: Carried):
     """P (stations, 6, 6, B) and Omega (stations, 21, B) up to the next station."""
-    P = gather(carried.lanes[:, :6], meeting.last)
+    P = gather(carried.wrenches[:, :6], meeting.last)  # [CABA] Alg. 5, line 11
     return jnp.swapaxes(P, 1, 2), gather(carried.omega[:, :21], meeting.last)
 
 
@@ -125,9 +116,11 @@ def branch_inverses(meeting: Meeting, P, own, omega0):
     def step(above, x):
         P, own = x
         W = jnp.sum(gather(above, FULL, 1)[:, :, :, None] * P[:, None], 2)
+        # [CABA] Alg. 5, line 13
         return own + jnp.sum(gather(P, UPPER[0], 2) * gather(W, UPPER[1], 2), 1)
 
     still = jnp.zeros_like(omega0)
+    # [CABA] Alg. 5, line 12
     return jnp.concatenate([outward(meeting.stations, step, (P, own), still), omega0])
 
 
@@ -139,6 +132,7 @@ def branch_wrenches(meeting: Meeting, carried: Carried, P, K):
 
     def step(K, x):
         station, going = x
+        # [CABA] Alg. 5, lines 14-16, for all rows at once
         K = jnp.where(going[:, None, None], jnp.sum(P[station] * K[:, None], 2), K)
         return K, K
 
@@ -146,7 +140,7 @@ def branch_wrenches(meeting: Meeting, carried: Carried, P, K):
     if meeting.going[0].any():
         new, _ = step(K, (meeting.steps[0], meeting.going[0]))
     if meeting.first.any():
-        flat = carried.lanes.reshape((-1,) + carried.lanes.shape[2:])
+        flat = carried.wrenches.reshape((-1,) + carried.wrenches.shape[2:])
         new = jnp.where(meeting.first[:, None, None], gather(flat, meeting.carried), new)
     parts = [K, new]
     if T > 1:
@@ -155,7 +149,7 @@ def branch_wrenches(meeting: Meeting, carried: Carried, P, K):
     return jnp.concatenate(parts)
 
 
-def link_inertias(plan: Plan, prob: Problem):
+def link_pivots(plan: Plan, prob: Problem):
     """Pivots of every supporting link and the inertias of the roots: one inward pass."""
     NS = plan.support.size
 
@@ -222,7 +216,7 @@ def root_inverses(prob: Problem, root: ArticulatedInertia):
 def assemble(m: int, meeting: Meeting, omega, K, carried: Carried | None = None):
     """J M^-1 Jᵀ, (m, m, B), pair by pair: [CABA] Algorithm 5 lines 17-20."""
     parts = []
-    if len(meeting.pairs):
+    if len(meeting.pairs):  # [CABA] Alg. 5, lines 17-18
         at, wrench = meeting.moved.T
         moved = jnp.sum(gather(gather(omega, at), FULL, 1) * gather(K, wrench)[:, None], 2)
         parts.append(jnp.sum(gather(K, meeting.pairs[:, 0]) * gather(moved, meeting.pairs[:, 1]), 1))

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.iterations import Found, Settings
 from jaxrbd.constraints.joint_space import on_mass_factor
+from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.penalties import penalties
 from jaxrbd.constraints.solver import Proximal
 from jaxrbd.constraints.task import Task
@@ -24,10 +24,10 @@ class ProxLTL(Proximal):
 
 def dual_penalties(mobility, task: Task):
     """Rows that repeat each other leave the factor nothing but 1/R to stand on: it is kept above rounding."""
-    if task.mu is None:
+    if task.R is None:
         return penalties(mobility, task.weight)
     rounding = 2 * len(task.c) * jnp.finfo(task.c.dtype).eps * jax.lax.stop_gradient(mobility)
-    return jnp.minimum(task.mu, 1 / rounding)
+    return jnp.minimum(task.R, 1 / rounding)
 
 
 def damped_inverse(delassus, R):

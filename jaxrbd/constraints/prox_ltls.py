@@ -1,4 +1,4 @@
-"""[CABA] Eq. 16, 24: the augmented Lagrangian on the sparse factor of M + Jᵀ mu J."""
+"""[CABA] Eq. 16, 24: the augmented Lagrangian on the sparse factor of M + JᵀRJ."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.iterations import Found, Settings, iterate
+from jaxrbd.constraints.iterations import iterate
 from jaxrbd.constraints.joint_space import (
     constraint_pattern,
     gram,
@@ -15,6 +15,7 @@ from jaxrbd.constraints.joint_space import (
     matrices,
     unbalanced,
 )
+from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.penalties import bearable, penalties
 from jaxrbd.constraints.plan import plan_of
 from jaxrbd.constraints.rows import sum_by_row, table_of
@@ -32,7 +33,7 @@ from jaxrbd.tree.spatial import Force
 
 @pytree
 class ProxLTLs(Proximal):
-    """Augmented Lagrangian on the sparse factor of M + Jᵀ mu J, [CABA] Eq. 16: O(n d² + n² + n m)."""
+    """Augmented Lagrangian on the sparse factor of M + JᵀRJ, [CABA] Eq. 16: O(n d² + n² + n m)."""
 
     def solve(self, task: Task, settings: Settings) -> Found:
         M, J = matrices(task)
@@ -53,22 +54,22 @@ class ProxLTLs(Proximal):
 
             return joint_space(J, correct)
 
-        penalty = penalties(mobility, task.weight) if task.mu is None else bearable(task.mu, mobility)
+        penalty = penalties(mobility, task.weight) if task.R is None else bearable(task.R, mobility)
         return iterate(build, penalty, mobility, task.c, task.lam, task.weight, settings)
 
 
-def augmented_mass_matrix(task: Task, J, mu):
-    """M + Jᵀ mu J, (nv, nv, B), by composite bodies with inertias H + Kᵀ mu K ([CABA] Eq. 24).
+def augmented_mass_matrix(task: Task, J, R):
+    """M + JᵀRJ, (nv, nv, B), by composite bodies with inertias H + Kᵀ R K ([CABA] Eq. 24).
 
     Rows between two bodies, or on joints, have no such inertia: they are added as they are.
     """
     t, nodes = task.sys.topology, nodes_of(task.sys.topology)
     table, on_one_body = table_of(t, task.con.entries), plan_of(t, task.con.entries).on_one_body
     K = task.x.KA.rotate(gather(task.moving.R, table.slot_a))
-    scaled = K * jnp.where(on_one_body[:, None], mu, 0)
+    scaled = K * jnp.where(on_one_body[:, None], R, 0)
     outer = zero_articulated().minus_outer(Force(-K.ang, -K.lin), scaled)
     extra = jax.tree.map(lambda k: sum_by_row(k, table.slot_a, nodes.size + nodes.nroots), outer)
     split = gather(extra, slice(0, nodes.size)), gather(extra, slice(nodes.size, None))
-    M_mu = mass_matrix_with(task.sys, task.q, split)
+    M_R = mass_matrix_with(task.sys, task.q, split)
     loops = np.flatnonzero(~on_one_body)
-    return M_mu + gram(J[loops], mu[loops]) if len(loops) else M_mu
+    return M_R + gram(J[loops], R[loops]) if len(loops) else M_R

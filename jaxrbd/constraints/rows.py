@@ -118,6 +118,7 @@ def motion(sys: System, q, v, a=None) -> Moving:
     def move(parent, x):
         R, p, V, A = parent
         node, bias, qd, qdd = x
+        # [CABA] Alg. 1, lines 1-3; Alg. 4, lines 1-3
         return R @ node.R, p + R @ node.r, *node.move(V, A, qd, qdd, bias)
 
     start = kin.broadcast((roots.R, jax.tree.map(jnp.zeros_like, roots.p), V0, A0), q)

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 
 from jaxrbd.constraints import articulated as art
 from jaxrbd.constraints.along_links import along_links, in_joints
-from jaxrbd.constraints.iterations import LIMITS, Found, Settings, by_row
-from jaxrbd.constraints.lanes import row_motion
+from jaxrbd.constraints.balance import largest_acceleration, no_accelerations, row_accelerations
+from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.penalties import KAPPA, local_mobility
 from jaxrbd.constraints.solver import Proximal
 from jaxrbd.constraints.task import Task
+from jaxrbd.constraints.verdict import LIMITS, by_row
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import pytree, static
 from jaxrbd.solution import Result
@@ -42,40 +43,39 @@ class Soft(Proximal):
         Where penalties that users give are more than the arithmetic bears, the answer is that of penalties
         which it does bear, and not called right.
         """
-        plan, table, prob, rest, acting = along_links(task)
-        mobility = local_mobility(plan, table, prob, acting)
-        if task.mu is None:
+        on = along_links(task)
+        mobility, R = local_mobility(on), task.R
+        if R is None:
             scale = KAPPA[task.c.dtype.name] / by_row(task.weight * mobility)
-            acting = acting._replace(mu=jax.lax.stop_gradient(scale * task.weight))
+            R = jax.lax.stop_gradient(scale * task.weight)
 
-        def with_penalty(mu):
-            x = acting._replace(mu=mu)
-            fac = art.factor(plan, table, prob, x)
-            a, r = art.no_accelerations(plan, prob), task.c
+        def with_penalty(R):
+            fac = art.factor(on, R)
+            a, r = no_accelerations(on), task.c
             for _ in range(2):  # the second corrects rounding, and shows how much there was
-                da, _ = art.correct(plan, table, prob, fac, x, a, jnp.zeros_like(r), r)
+                da, _ = art.correct(on, fac, R, a, jnp.zeros_like(r), r)
                 a = jax.tree.map(jnp.add, a, da)
-                r = task.c - row_motion(plan, table, x, a.links, a.joints)
-            return a, r, art.largest_acceleration(plan, da), mu * r
+                r = task.c - row_accelerations(on, a)
+            return a, r, largest_acceleration(on, da), R * r
 
-        found = with_penalty(acting.mu)
-        if task.mu is not None:
+        found = with_penalty(R)
+        if task.R is not None:
             lost = ~jnp.isfinite(found[2])
 
             def again(found):
-                borne = with_penalty(jnp.minimum(acting.mu, KAPPA[task.c.dtype.name] / mobility))
+                borne = with_penalty(jnp.minimum(R, KAPPA[task.c.dtype.name] / mobility))
                 a, r, step, lam = jax.tree.map(lambda new, x: jnp.where(lost, new, x), borne, found)
                 return a, r, jnp.where(lost, jnp.inf, step), lam
 
             found = jax.lax.cond(jnp.any(lost), again, lambda found: found, found)
         a, r, step, lam = found
-        size = jnp.maximum(1, art.largest_acceleration(plan, a))
+        size = jnp.maximum(1, largest_acceleration(on, a))
         limits, residual = LIMITS[r.dtype.name], by_row(r)
         met = residual <= limits.met * jnp.maximum(1, by_row(task.c))
         # beyond 1/eps the rows drown the bodies, and what is left of those is not to be seen in a step
-        drowned = by_row(acting.mu * mobility) * jnp.finfo(r.dtype).eps > 30
+        drowned = by_row(R * mobility) * jnp.finfo(r.dtype).eps > 30
         right = (step <= 0.1 * limits.wrong * size) & ~drowned
         verdict = jnp.where(right, jnp.where(met, Result.converged, Result.stationary), Result.not_converged)
         verdict = verdict.astype(residual.dtype)
         one = jnp.ones_like(residual)
-        return Found(in_joints(task, plan, rest, a), lam, residual[None], step, one, verdict)
+        return Found(in_joints(task, on, *a), lam, residual[None], step, one, verdict)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from jaxrbd.constraints.iterations import Found, Settings
+from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.task import Task
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import pytree, static
@@ -34,7 +34,7 @@ class Solver:
     def solve(self, task: Task, settings: Settings) -> Found:
         """Accelerations, multipliers and how it went, for leaves with the batch last (`Task`, `Found`).
 
-        A leaf `mu` of the solver, if it has one, comes as `task.mu`, times the weights of the rows.
+        A leaf `mu` of the solver, if it has one, comes as `task.R`, times the weights of the rows.
         """
         raise NotImplementedError(f"{type(self).__name__} has no `solve(self, task, settings)`.")
 

@@ -1,7 +1,7 @@
 """The links that support constraints, with all others folded into them, and the way back.
 
-Only supporting links take part in the iterations ([CABA] Algorithm 2). The rest is eliminated once, inward,
-and gets its accelerations once, outward, when those of the supporting links are known.
+Only supporting links take part in the iterations ([CABA] Algorithm 2). All others are eliminated once,
+inward, and get their accelerations once, outward, when those of the supporting links are known.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Problem(NamedTuple):
     tau0: Force  # (nroots, B)
 
 
-class Rest(NamedTuple):
+class Unsupported(NamedTuple):
     """What is left of the unsupported links: enough to find their accelerations afterwards."""
 
     node: Node
     pivot: Pivot
-    alone: Any  # joint accelerations where the parents rest
+    alone: Any  # joint accelerations where the parents do not accelerate
 
 
 def links_problem(sys: System, plan: Plan, moving: Moving, I: Inertia, I0: Inertia, p: Force, p0: Force, tau):
@@ -57,12 +57,12 @@ def links_problem(sys: System, plan: Plan, moving: Moving, I: Inertia, I0: Inert
             node = node._replace(armature=node.armature + jnp.asarray(~live, tau.dtype)[:, None])
         return node, tau
 
-    rest = None
+    unsupported = None
     at_links = _solid(own(I, plan.slots).articulated(), plan.support.size, like)
     H = kin.join(at_links, _solid(I0.articulated(), nodes.nroots, like))
     pull = kin.join(own(p, plan.slots), kin.broadcast(p0, like))
-    if plan.rest.size:
-        node, t = part(plan.rest_slots, plan.rest.live)
+    if plan.unsupported.size:
+        node, t = part(plan.unsupported_slots, plan.unsupported.live)
 
         def articulate(acc, x):
             IA, p = acc
@@ -72,16 +72,16 @@ def links_problem(sys: System, plan: Plan, moving: Moving, I: Inertia, I0: Inert
             u = tau - node.project(p)
             return (node.hand_on(Ia), node.hand_on(pivot.reaction(p, u))), (pivot, pivot.alone(u))
 
-        xs = (node, own(I, plan.rest_slots), own(p, plan.rest_slots), t)
+        xs = (node, own(I, plan.unsupported_slots), own(p, plan.unsupported_slots), t)
         zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), like)
-        (IA, pA), (pivot, alone) = inward(plan.rest, articulate, xs, zero)
+        (IA, pA), (pivot, alone) = inward(plan.unsupported, articulate, xs, zero)
         place = np.full(plan.support.size + nodes.nroots, len(plan.attachments))
         place[plan.attachments] = np.arange(len(plan.attachments))
         put = lambda x: gather(jnp.concatenate([x, jnp.zeros_like(x[:1])]), place)  # noqa: E731
         H, pull = H + jax.tree.map(put, IA), pull + jax.tree.map(put, pA)
-        rest = Rest(node, pivot, alone)
+        unsupported = Unsupported(node, pivot, alone)
     node, t = part(plan.slots, plan.support.live) if plan.support.size else (None, None)
-    return Problem(node, t, root_armature(sys), H, pull, kin.root_rows(sys, tau, Force)), rest
+    return Problem(node, t, root_armature(sys), H, pull, kin.root_rows(sys, tau, Force)), unsupported
 
 
 def _solid(tree, count: int, like):
@@ -89,21 +89,23 @@ def _solid(tree, count: int, like):
     return jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x, like.dtype), (count, like.shape[-1])), tree)
 
 
-def rest_accelerations(plan: Plan, rest: Rest, dA: Motion):
+def unsupported_accelerations(plan: Plan, left: Unsupported, dA: Motion):
     """Outward over the unsupported links, from where they hang: their joint accelerations (NU, B)."""
     start = gather(dA, plan.attachments)
-    return joint_accelerations(plan.rest, rest.node, rest.pivot, rest.alone, start, start.ang.x)
+    # [CABA] Alg. 3, lines 9-11
+    return joint_accelerations(plan.unsupported, left.node, left.pivot, left.alone, start, start.ang.x)
 
 
-def joint_accelerations_of(sys: System, plan: Plan, a, a_rest, dA: Motion):
+def joint_accelerations_of(sys: System, plan: Plan, a, a_unsupported, dA: Motion):
     """Joint accelerations (nv, B) from supporting links, unsupported ones and roots."""
     nodes = nodes_of(sys.topology)
     where = np.full(nodes.size, -1)
-    parts = [x for x in (a, a_rest) if x is not None]
+    parts = [x for x in (a, a_unsupported) if x is not None]
     if plan.support.size:
         where[plan.slots[plan.support.live]] = np.flatnonzero(plan.support.live)
-    if plan.rest.size:
-        where[plan.rest_slots[plan.rest.live]] = plan.support.size + np.flatnonzero(plan.rest.live)
+    if plan.unsupported.size:
+        live = plan.unsupported.live
+        where[plan.unsupported_slots[live]] = plan.support.size + np.flatnonzero(live)
     at_nodes = None
     if parts:
         at_nodes = gather(jnp.concatenate(parts), np.maximum(where, 0))

@@ -44,7 +44,7 @@ class Task(NamedTuple):
     tau: Any  # (nv, B)
     c: Any  # (m, B)
     lam: Any  # (m, B) to start from
-    mu: Any  # (m, B) penalty of every row, None for the method's own
+    R: Any  # (m, B) penalty of every row, None for the method's own
     weight: Any  # (m, B)
 
 
@@ -76,6 +76,7 @@ def link_forces(sys: System, q, moving: Moving, f_ext):
     I, I0 = link_inertias(sys, moving.links)
     V, A = gather((moving.V, moving.A), slice(0, N))
     V0, A0 = gather((moving.V, moving.A), slice(N, None))
+    # [CABA] Alg. 1, line 4, turned; joint forces join in the sweeps
     p, p0 = I @ A + V.cross_force(I @ V), I0 @ A0 + V0.cross_force(I0 @ V0)
     if f_ext is not None:
         f, f0 = kin.forces_in_links(sys, q, f_ext, moving.links)

@@ -94,6 +94,6 @@ class Node(NamedTuple):
         return IA.minus_outer(U, UD), Pivot(UD, Dinv)
 
     @property
-    def lanes(self) -> Node:
+    def wide(self) -> Node:
         """The same node for things that have one more axis before the batch."""
         return jax.tree.map(lambda x: x if isinstance(x, int) else x[:, None], self)
