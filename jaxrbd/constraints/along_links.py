@@ -41,7 +41,7 @@ def along_links(task: Task, open_to_world: bool = False) -> OnLinks:
     """`open_to_world`: with the plan in which every row is open up to there."""
     sys, t = task.sys, task.sys.topology
     plan, table = plan_of(t, task.con.entries, open_to_world=open_to_world), table_of(t, task.con.entries)
-    p, p0 = no_forces(task) if task.p is None else (task.p, task.p0)
+    p, p0 = no_forces(task) if task.p is None or task.p0 is None else (task.p, task.p0)
     I, I0 = link_inertias(sys, task.moving.links)
     prob, unsupported = links_problem(sys, plan, task.moving, I, I0, p, p0, task.tau)
     return OnLinks(plan, table, prob, unsupported, Acting(task.x.KA, task.x.KB, task.x.kappa))

@@ -24,6 +24,7 @@ from jaxrbd.tree import sparse
 from jaxrbd.tree.cholesky import mass_pattern
 from jaxrbd.tree.crba import mass_matrix_with
 from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.typing import Array
 
 
 def on_mass_factor(task: Task, settings: Settings, inverse: Callable, penalty: Callable) -> Found:
@@ -106,7 +107,7 @@ def unbalanced(task: Task, a, lam, load=None):
     return joint_forces(task._replace(p=p, p0=p0, tau=tau))
 
 
-def matrices(task: Task):
+def matrices(task: Task) -> tuple[Array, Array]:
     """M (nv, nv, B) and J (m, nv, B)."""
     M = mass_matrix_with(task.sys, task.q, None)
     wide = lambda x: jnp.broadcast_to(x, x.shape[:-1] + task.tau.shape[-1:])  # noqa: E731

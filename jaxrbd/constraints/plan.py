@@ -184,7 +184,7 @@ def _tables(nodes, table, reach: Reach, support, at, lane, width: int, column, r
     N, m, P = nodes.size, table.m, support.size + nodes.nroots
     wrench, entry = np.full((P, width), 2 * m + len(pairs)), np.full((support.size, width), len(column))
     begin, close = np.full((P, width), m), np.zeros((P, width), bool)
-    for r in np.flatnonzero(~reach.on_one_body):
+    for r in np.flatnonzero(~reach.on_one_body).tolist():
         for side, s in enumerate((int(table.slot_a[r]), int(table.slot_b[r]))):
             if s != N:
                 wrench[at[s], lane[r]] = r + side * m

@@ -27,12 +27,12 @@ from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Inertia, Motio
 class Problem(NamedTuple):
     """The links that support constraints, with all others folded into their inertias and forces."""
 
-    node: Node  # (NS, B) supporting slots; None if there are none
+    node: Any  # (NS, B) `Node` of the supporting slots; None if there are none
     tau: Any
     armature0: Any  # (nroots, 6, B)
     H: ArticulatedInertia  # (P, B) positions: supporting slots, then roots
-    p: Force  # (P, B) force on the links at a = 0
-    tau0: Force  # (nroots, B)
+    p: Any  # (P, B) `Force` on the links at a = 0
+    tau0: Any  # (nroots, B) `Force`; an operator without loads keeps neither
 
 
 class Unsupported(NamedTuple):

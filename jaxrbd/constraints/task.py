@@ -29,6 +29,7 @@ from jaxrbd.tree.joints import Links
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.rnea import joint_loads
 from jaxrbd.tree.spatial import ZERO3, Force
+from jaxrbd.typing import Array
 
 
 class Task(NamedTuple):
@@ -97,9 +98,9 @@ def no_forces(task: Task):
     return make(nodes.size), make(nodes.nroots)
 
 
-def joint_forces(task: Task):
+def joint_forces(task: Task) -> Array:
     """f = tau - Jᵀ p, (nv, B)."""
-    if task.p is None:
+    if task.p is None or task.p0 is None:
         return task.tau
     return task.tau - joint_loads(task.sys, task.moving.links, task.p, task.p0, task.tau)
 
