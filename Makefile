@@ -22,10 +22,10 @@ demo: $(VENV)/.plot
 	$(BIN)/jaxrbd demo --out demo.png
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-all: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --all-robots $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --all-robots $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check $(SOURCES)

@@ -178,6 +178,31 @@ def test_kkt_factor_and_operator():
         assert robots.relative_error(ours[what], reference) < (1e-9 if what == "once" else 1e-11), what
 
 
+@pytest.mark.parametrize("algorithm", ["caba", "pvr"])
+def test_operators_answer_alike(algorithm):
+    """One protocol, with the matrix and without: products, damped solves, diagonal, matrix."""
+    sys, con, q, _, _, D, weight = case("loops")
+    x = np.random.default_rng(2).standard_normal((STATES, con.rows))
+
+    def run(q, x):
+        operator = delassus_operator(sys, con, q, 1e3, algorithm)
+        assert operator.shape == (con.rows, con.rows)
+        return operator.apply(x), operator.solve(x), operator.diagonal(), operator.dense()
+
+    ours = jax.jit(jax.vmap(run))(q, x)
+    damped = D + np.diag(1 / (1e3 * weight))
+    expected = [
+        (D @ x[..., None])[..., 0],
+        np.linalg.solve(damped, x[..., None])[..., 0],
+        np.diagonal(D, axis1=1, axis2=2),
+        D,
+    ]
+    for mine, reference in zip(ours, expected, strict=True):
+        assert robots.relative_error(mine, reference) < 1e-11
+    with pytest.raises(rbd.ArgumentError, match="algorithm is 'pvx', expected one of 'caba'"):
+        delassus_operator(sys, con, q[0], algorithm="pvx")
+
+
 def test_against_pinocchio():
     """ContactCholeskyDecomposition, whose mu is ours inverted, and whose rows have the other sign."""
     sys, model = robots.load(robots.SOLO12, "free"), robots.pinocchio_model(robots.SOLO12, "free")

@@ -4,7 +4,12 @@ from jaxrbd.constraints.caba import ConstrainedABA
 from jaxrbd.constraints.classic import Classic
 from jaxrbd.constraints.data import Constraints, combine
 from jaxrbd.constraints.delassus import delassus_inverse, delassus_matrix
-from jaxrbd.constraints.delassus_operator import DelassusOperator, delassus_operator
+from jaxrbd.constraints.delassus_operator import (
+    Delassus,
+    DelassusMatrix,
+    DelassusOperator,
+    delassus_operator,
+)
 from jaxrbd.constraints.dense import Dense
 from jaxrbd.constraints.dynamics import ConstrainedMotion, ProximalStats, constrained_dynamics
 from jaxrbd.constraints.impulse import Impact, impulse_dynamics

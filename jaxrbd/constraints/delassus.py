@@ -46,7 +46,7 @@ def delassus_matrix(sys: System, constraints: ConstraintsLike, q: ArrayLike, alg
             O(n + m²).
     """
     (q,) = arguments(sys, q=q)
-    con = _checked(sys, constraints, algorithm, MATRICES, "delassus_matrix")
+    con = checked(sys, constraints, algorithm, MATRICES, "delassus_matrix")
     return matrix_kernel(algorithm)(sys, con, q)
 
 
@@ -78,7 +78,7 @@ def delassus_inverse(
     inverses, which squares the relative error: O(n + m²) once and O(m³) each time.
     """
     (q,) = arguments(sys, q=q)
-    con = _checked(sys, constraints, algorithm, INVERSES, "delassus_inverse")
+    con = checked(sys, constraints, algorithm, INVERSES, "delassus_inverse")
     if not isinstance(refinements, int) or refinements < 0:
         raise ArgumentError(f"delassus_inverse: refinements is {refinements!r}, expected 0, 1, 2, ...")
     return inverse_kernel(algorithm, refinements)(sys, con, q, penalty(mu, "delassus_inverse", q.dtype))
@@ -93,7 +93,7 @@ def penalty(mu, caller: str, dtype):
     return jnp.asarray(mu, dtype)
 
 
-def _checked(sys: System, constraints, algorithm, known, caller: str) -> Constraints:
+def checked(sys: System, constraints, algorithm, known, caller: str) -> Constraints:
     if algorithm not in known:
         names = ", ".join(repr(name) for name in known)
         near = hint(algorithm, known)

@@ -1,10 +1,13 @@
-"""J M^-1 Jᵀ without the matrix: products and damped solves in O(n + m), from articulated inertias."""
+"""J M^-1 Jᵀ as an operator: products and damped solves, with the matrix or, in O(n + m), without it.
+
+Whoever solves for forces along rows (contact solvers, for one) needs no more of a mechanism than `Delassus`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -14,17 +17,112 @@ from jaxrbd.constraints import articulated as art
 from jaxrbd.constraints.acting import Acting, row_forces
 from jaxrbd.constraints.along_links import OnLinks, along_links
 from jaxrbd.constraints.balance import Unbalanced, no_accelerations, row_accelerations
-from jaxrbd.constraints.data import Constraints, ConstraintsLike, Entry, as_constraints, check_constraints
-from jaxrbd.constraints.delassus import penalty, penalty_of_rows, still_task
+from jaxrbd.constraints.data import Constraints, ConstraintsLike, Entry
+from jaxrbd.constraints.delassus import MATRICES, checked, penalty, penalty_of_rows, still_task
 from jaxrbd.constraints.plan import plan_of
 from jaxrbd.constraints.rows import table_of
 from jaxrbd.constraints.supporting import Problem
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, Topology, pytree, static
-from jaxrbd.tree.arguments import arguments, array, require_mass
+from jaxrbd.tree.arguments import arguments, array
 from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.spatial import ZERO3, Force
 from jaxrbd.typing import Array, ArrayLike
+
+
+class Delassus(Protocol):
+    """J M^-1 Jᵀ at one configuration, and (J M^-1 Jᵀ + 1/mu)^-1; row r is damped by 1 / (mu weight_r)."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    def apply(self, x: ArrayLike) -> Array:
+        """J M^-1 Jᵀ x: accelerations of the rows under forces x, (m,)."""
+        ...
+
+    def solve(self, x: ArrayLike) -> Array:
+        """(J M^-1 Jᵀ + 1/mu)^-1 x, (m,)."""
+        ...
+
+    def diagonal(self) -> Array:
+        """Of J M^-1 Jᵀ, (m,): the mobility of every row."""
+        ...
+
+    def dense(self) -> Array:
+        """J M^-1 Jᵀ, (m, m)."""
+        ...
+
+
+def delassus_operator(
+    sys: System, constraints: ConstraintsLike, q: ArrayLike, mu: ArrayLike = 1e6, algorithm: str = "caba"
+) -> Delassus:
+    """J M^-1 Jᵀ and (J M^-1 Jᵀ + 1/mu)^-1 at q as functions, factored once.
+
+    mu is a penalty as in [CABA]; row r is damped by 1 / (mu weight_r).
+    "caba"  `DelassusOperator`: no matrix, O(n + m) for the factor, for every product and every solve.
+    "ltl", "pv", "efpa", "pvr"  `DelassusMatrix`: the matrix by this algorithm of `delassus_matrix`, its
+            damped Cholesky factor in O(m³), then O(m²) each time: better for few rows and many products.
+    """
+    (q,) = arguments(sys, q=q)
+    con = checked(sys, constraints, algorithm, ("caba", *MATRICES), "delassus_operator")
+    mu = penalty(mu, "delassus_operator", q.dtype)
+    if algorithm != "caba":
+        return DelassusMatrix(*_damped_matrix(algorithm)(sys, con, q, mu))
+    form = Form(sys.topology, con.entries, layout_of(sys, con, q, mu), np.dtype(sys.dtype))
+    return DelassusOperator(form, _factors(sys, con, q, mu))
+
+
+# --- with the matrix ------------------------------------------------------------------------------------
+
+
+@pytree
+class DelassusMatrix:
+    """A `Delassus` that keeps J M^-1 Jᵀ, (m, m), and the Cholesky factor of J M^-1 Jᵀ + 1/mu."""
+
+    matrix: jax.Array
+    factor: jax.Array  # lower
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.matrix.shape[-2:]
+
+    def apply(self, x: ArrayLike) -> Array:
+        """J M^-1 Jᵀ x: O(m²)."""
+        return self.matrix @ self._rows(x)
+
+    def solve(self, x: ArrayLike) -> Array:
+        """(J M^-1 Jᵀ + 1/mu)^-1 x: O(m²)."""
+        return jax.scipy.linalg.cho_solve((self.factor, True), self._rows(x))
+
+    def diagonal(self) -> Array:
+        """(m,)."""
+        return jnp.diagonal(self.matrix)
+
+    def dense(self) -> Array:
+        """(m, m)."""
+        return self.matrix
+
+    def _rows(self, x):
+        return rows_of(x, self.shape[0], self.matrix.dtype)
+
+
+def rows_of(x: ArrayLike, m: int, dtype) -> Array:
+    return array("x", x, (m,), f"(m,) = ({m},)", dtype)
+
+
+@lru_cache(maxsize=16)
+def _damped_matrix(algorithm: str):
+    def run(sys: System, con: Constraints, q, mu):
+        task = still_task(sys, con, q, mu)
+        D = MATRICES[algorithm](task)
+        eye = jnp.asarray(np.eye(con.rows)[:, :, None], D.dtype)
+        damped = jnp.moveaxis(D + eye / penalty_of_rows(task), -1, 0)
+        return [D, jnp.moveaxis(jnp.linalg.cholesky(damped), 0, -1)]
+
+    return kernel(lambda sys, con, *_: [(con.rows, con.rows)] * 2)(run)
+
+
+# --- without it -----------------------------------------------------------------------------------------
 
 
 class Factors(NamedTuple):
@@ -37,12 +135,21 @@ class Factors(NamedTuple):
     soft: art.Factor
 
 
+class Layout(NamedTuple):
+    """How `Factors` are put together from a list of arrays."""
+
+    shapes: tuple[tuple[int, ...], ...]  # of the arrays, for one state
+    treedef: Any
+    constants: tuple[int | None, ...]  # leaves that are no arrays; None for those that are
+
+
 @pytree
 class Form:
     """What is known of an operator before its numbers: it stands where kernels expect a System."""
 
     topology: Topology = static()
     entries: tuple[Entry, ...] = static()
+    layout: Layout = static()
     dtype: np.dtype = static()
 
     @property
@@ -52,7 +159,10 @@ class Form:
 
 @pytree
 class DelassusOperator:
-    """J M^-1 Jᵀ at one configuration; made by `delassus_operator`. Batches like an array."""
+    """A `Delassus` without the matrix: [CABA] Algorithms 1 and 2 on rows at rest.
+
+    Rows between two bodies are kept open up to where they close (`open_rows`).
+    """
 
     form: Form
     numbers: list[jax.Array]
@@ -63,7 +173,7 @@ class DelassusOperator:
 
     def apply(self, x: ArrayLike) -> Array:
         """J M^-1 Jᵀ x: accelerations of the rows under forces x, (m,). One sweep in, one out: O(n + m)."""
-        return _apply(self.form, self.numbers, self._rows(x))
+        return _apply(self.form, self.numbers, rows_of(x, self.form.rows, self.form.dtype))
 
     def solve(self, x: ArrayLike, refinements: int = 1) -> Array:
         """(J M^-1 Jᵀ + 1/mu)^-1 x: [CABA] Eq. 40 as one iteration of `ConstrainedABA`, O(n + m).
@@ -72,27 +182,16 @@ class DelassusOperator:
         """
         if not isinstance(refinements, int) or refinements < 0:
             raise ArgumentError(f"solve: refinements is {refinements!r}, expected 0, 1, 2, ...")
-        return _solver(refinements)(self.form, self.numbers, self._rows(x))
+        return _solver(refinements)(self.form, self.numbers, rows_of(x, self.form.rows, self.form.dtype))
 
-    def _rows(self, x):
-        m = self.form.rows
-        return array("x", x, (m,), f"(m,) = ({m},)", self.form.dtype)
+    def diagonal(self) -> Array:
+        """(m,): a product per row, O(m (n + m)), without keeping the matrix."""
+        eye = jnp.eye(self.form.rows, dtype=self.form.dtype)
+        return jax.lax.map(lambda e: e @ self.apply(e), eye)
 
-
-def delassus_operator(
-    sys: System, constraints: ConstraintsLike, q: ArrayLike, mu: ArrayLike = 1e6
-) -> DelassusOperator:
-    """J M^-1 Jᵀ and (J M^-1 Jᵀ + 1/mu)^-1 at q as functions, factored once: O(n + m).
-
-    [CABA] Algorithms 1 and 2 on rows at rest. mu is a penalty as in [CABA]; row r is damped by
-    1 / (mu weight_r). Rows between two bodies are kept open up to where they close (`articulated`).
-    """
-    (q,) = arguments(sys, q=q)
-    con = as_constraints(constraints)
-    require_mass(sys, "delassus_operator")
-    check_constraints(sys, con)
-    form = Form(sys.topology, con.entries, np.dtype(sys.dtype))
-    return DelassusOperator(form, _factors(sys, con, q, penalty(mu, "delassus_operator", q.dtype)))
+    def dense(self) -> Array:
+        """(m, m): a product per row, O(m (n + m))."""
+        return jax.vmap(self.apply)(jnp.eye(self.form.rows, dtype=self.form.dtype))
 
 
 def make(sys: System, con: Constraints, q, mu) -> Factors:
@@ -108,23 +207,28 @@ def without_rows(on: OnLinks) -> OnLinks:
     return on._replace(plan=replace(on.plan, width=0, close=on.plan.close[:, :0], on_one_body=free))
 
 
-_layouts: dict[tuple, tuple] = {}  # by form: (shapes of the numbers, tree, leaves that are no numbers)
+def layout_of(sys: System, con: Constraints, q, mu) -> Layout:
+    """By the shapes of what an operator is made from."""
+    leaves, treedef = jax.tree.flatten((sys, con, q, mu))
+    return _layout(treedef, tuple((x.shape, np.dtype(x.dtype)) for x in leaves))
+
+
+@lru_cache(maxsize=256)
+def _layout(treedef, leaves) -> Layout:
+    tree: list = []
+
+    def run(*args):
+        leaves, treedef = jax.tree.flatten(make(*args))
+        tree[:] = [treedef, tuple(x if isinstance(x, int) else None for x in leaves)]
+        return [x for x in leaves if not isinstance(x, int)]
+
+    one = [jax.ShapeDtypeStruct((*shape, 1), dtype) for shape, dtype in leaves]
+    found = jax.eval_shape(run, *jax.tree.unflatten(treedef, one))
+    return Layout(tuple(x.shape[:-1] for x in found), *tree)
 
 
 def _shapes(sys: System, con: Constraints, q, mu):
-    key = (sys.topology, con.entries, np.dtype(sys.dtype))
-    if key not in _layouts:
-        one = lambda x: jax.ShapeDtypeStruct(x.shape + (1,), x.dtype)  # noqa: E731
-        seen: list = []
-
-        def run(*args):
-            leaves, treedef = jax.tree.flatten(make(*args))
-            seen[:] = [treedef, [x if isinstance(x, int) else None for x in leaves]]
-            return [x for x in leaves if not isinstance(x, int)]
-
-        found = jax.eval_shape(run, *jax.tree.map(one, (sys, con, q, mu)))
-        _layouts[key] = ([x.shape[:-1] for x in found], *seen)
-    return _layouts[key][0]
+    return list(layout_of(sys, con, q, mu).shapes)
 
 
 @kernel(_shapes)
@@ -133,9 +237,8 @@ def _factors(sys: System, con: Constraints, q, mu):
 
 
 def _restored(form: Form, numbers) -> tuple[OnLinks, Factors]:
-    _, treedef, constants = _layouts[form.topology, form.entries, form.dtype]
-    it = iter(numbers)
-    factors = jax.tree.unflatten(treedef, [next(it) if x is None else x for x in constants])
+    layout, it = form.layout, iter(numbers)
+    factors = jax.tree.unflatten(layout.treedef, [next(it) if x is None else x for x in layout.constants])
     like = factors.prob.H.A.xx
     zero = lambda n: jnp.zeros((n,) + like.shape[1:], like.dtype)  # noqa: E731
     force = lambda n: jax.tree.map(lambda _: zero(n), Force(ZERO3, ZERO3))  # noqa: E731
