@@ -70,6 +70,12 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: -ALLOWED.get(item.path.name, 0))
 
 
+def pytest_runtest_teardown(item, nextitem):
+    """Programs of one file are of no use to the next, and a process keeps gigabytes of them."""
+    if nextitem is not None and nextitem.path != item.path:
+        jax.clear_caches()
+
+
 # --- compilations -------------------------------------------------------------------------------------------
 
 compiled = 0  # by this process

@@ -23,6 +23,12 @@ QUICK = ("solo12 F3⁴",)  # rows that depend on each other and loops: further b
 NAMES = [n if n in QUICK else pytest.param(n, marks=pytest.mark.all_robots) for n in cases.CASES]
 
 
+def some_solvers(request):
+    """One along the links and one in joint space; all with --all-robots."""
+    every = request.config.getoption("--all-robots")
+    return {n: s for n, s in SOLVERS.items() if every or n in ("ConstrainedABA", "ProxLTL")}
+
+
 def terms(sys, constraints):
     """M, b, J and c = a* - J̇v of a batch of states."""
 
@@ -168,9 +174,7 @@ def test_redundant_and_singular_rows_converge_to_the_exact_acceleration(request)
         q[:, sys.q_index(joint)] = 0
     v, a, _, (_, _, J, _) = reference(sys, constraints, q, v, tau)
     assert np.linalg.matrix_rank(J[0], tol=1e-8) < constraints.rows
-    every = request.config.getoption("--all-robots")
-    solvers = {n: s for n, s in SOLVERS.items() if every or n in ("ConstrainedABA", "ProxLTLs")}
-    for solver, found in solutions(sys, constraints, solvers)(q, v, tau).items():
+    for solver, found in solutions(sys, constraints, some_solvers(request))(q, v, tau).items():
         assert robots.relative_error(found.value.a, a) < 1e-9, solver
         assert found.converged.all(), solver
 
@@ -243,12 +247,12 @@ def test_soft_rows_are_springs_and_weights_scale_them():
     x = (80.0, jnp.asarray(0.25), jnp.asarray(tau))
     d = (7.0, jnp.asarray(-0.1), jnp.linspace(-1, 1, 7))
     along = lambda t: spring(*(a + t * b for a, b in zip(x, d)))  # noqa: E731
-    run = jax.jit(jax.value_and_grad(along, has_aux=True))
-    (_, found), slope = run(0.0)
+    run = jax.jit(lambda t: jax.jvp(along, (t,), (1.0,), has_aux=True))
+    _, slope, found = run(0.0)
     expected = np.linalg.solve(M + 20 * J.T @ J, tau - b + 20 * J.T @ c)
     np.testing.assert_allclose(found.a, expected, rtol=1e-10)
     np.testing.assert_allclose(found.lam, 20 * (c - J @ expected), rtol=1e-8)
-    np.testing.assert_allclose(slope, (run(1e-4)[0][0] - run(-1e-4)[0][0]) / 2e-4, rtol=1e-6)
+    np.testing.assert_allclose(slope, (run(1e-4)[0] - run(-1e-4)[0]) / 2e-4, rtol=1e-6)
     for bad in (lambda: rbd.Soft(gradients="implicit"), lambda: rbd.Dense(gradients="unrolled")):
         with pytest.raises(ArgumentError, match="Use '"):
             bad()
@@ -264,7 +268,7 @@ def test_the_classic_resolution_agrees_where_it_exists():
         assert robots.relative_error(found.value.lam, lam) < 1e-8
 
 
-def test_every_kind_of_row_on_a_forest():
+def test_every_kind_of_row_on_a_forest(request):
     """Two trees with rows between them, on joints, on a free base's freedoms and at velocity level."""
     sys = rbd.combine(rbd.zoo.arm7(), rbd.zoo.quadruped())
     name = {f.split("/")[-1]: f for f in sys.frame_names}
@@ -283,7 +287,7 @@ def test_every_kind_of_row_on_a_forest():
     )
     q, v, tau = cases.states(sys, 3)
     _, a, lam, _ = reference(sys, constraints, q, v, tau, project=False)
-    for solver, found in solutions(sys, constraints, SOLVERS)(q, v, tau).items():
+    for solver, found in solutions(sys, constraints, some_solvers(request))(q, v, tau).items():
         assert robots.relative_error(found.value.a, a) < 1e-9, solver
         assert robots.relative_error(found.value.lam, lam) < 1e-7, solver
 
@@ -304,7 +308,7 @@ FLOAT32 = ["solo12 F3⁴"]
 @pytest.mark.parametrize(
     "name", [n if n in FLOAT32 else pytest.param(n, marks=pytest.mark.all_robots) for n in cases.CASES]
 )
-def test_float32_meets_rows_and_keeps_accelerations(name):
+def test_float32_meets_rows_and_keeps_accelerations(name, request):
     sys, constraints, closed = cases.case(name)
     q, v, tau = cases.states(sys, 20, q=closed)
     v, *_ = reference(sys, constraints, q, v, tau)
@@ -317,7 +321,7 @@ def test_float32_meets_rows_and_keeps_accelerations(name):
     low, con_low = sys.astype("float32"), jax.tree.map(lambda x: x.astype("float32"), constraints)
     fd = jax.jit(jax.vmap(lambda *x: rbd.forward_dynamics(low, *x)))(*single)
     own = robots.relative_error(fd, free)
-    for solver, found in solutions(low, con_low, SOLVERS)(*single).items():
+    for solver, found in solutions(low, con_low, some_solvers(request))(*single).items():
         chex.assert_tree_all_finite(found.value, custom_message=solver)
         assert (np.asarray(found.stats.residual) < 1e-4 * wanted).all(), solver
         assert robots.relative_error(found.value.a, a) < max(1e-3, 3 * own), solver
