@@ -20,9 +20,10 @@ from jaxrbd.constraints import (
     impulse_dynamics,
     project,
 )
-from jaxrbd.devices import configure_cpu, connect_hosts, spread
+from jaxrbd.devices import configure_cpu, spread
 from jaxrbd.errors import ArgumentError, ModelError, ModelWarning, RbdError, StateWarning
 from jaxrbd.forces import actuator_force, passive_force
+from jaxrbd.hosts import connect_hosts
 from jaxrbd.ik import GaussNewton, inverse_kinematics
 from jaxrbd.inertia import log_cholesky, with_log_cholesky
 from jaxrbd.integrators import RK4, SemiImplicitEuler, State, StepProblem

@@ -1,4 +1,4 @@
-"""Set-up of CPUs and hosts, and spreading a batch over devices.
+"""Set-up of CPUs, and spreading a batch over devices.
 
 XLA's CPU compiler by default fuses one output at a time and recomputes shared values for every output.
 Its multi-output fusion pass, off by default, lets the recursions here run three to five times faster
@@ -8,15 +8,11 @@ aborts on some unrelated programs), so it is a choice: `configure_cpu` makes it.
 
 from __future__ import annotations
 
-import contextlib
-import math
 import os
-import socket
-import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +20,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from jaxrbd.errors import ArgumentError, RbdError
+from jaxrbd.errors import ArgumentError
 
 _FUSION = "xla_cpu_use_multi_output_fusion"
 _SHARED, _BATCHED = PartitionSpec(), PartitionSpec("batch")
@@ -42,7 +38,7 @@ def _enable_fusion() -> None:
         os.environ["XLA_FLAGS"] = f"{flags} --xla_backend_extra_options={_FUSION}=true".strip()
 
 
-def _started() -> bool:
+def started() -> bool:
     """Whether JAX has made its devices: from then on it refuses to change their number."""
     count = jax.config.jax_num_cpu_devices
     try:
@@ -60,7 +56,7 @@ def configure_cpu(devices: int | None = None, fusion: bool = True) -> int:
     fusion for the whole process. Returns the number of devices.
     """
     count = devices or os.cpu_count() or 1
-    if _started():
+    if started():
         have = jax.local_device_count()
         if have != count:
             warnings.warn(
@@ -75,116 +71,6 @@ def configure_cpu(devices: int | None = None, fusion: bool = True) -> int:
     os.environ.setdefault("NPROC", str(2 * count))
     jax.config.update("jax_num_cpu_devices", count)
     return count
-
-
-def connect_hosts(
-    address: str | None = None,
-    processes: int | None = None,
-    process: int | None = None,
-    timeout: float = 120.0,
-) -> None:
-    """Join the processes of a program that runs on several hosts; call it before JAX computes anything.
-
-    Every process runs the same program and passes the same `address` ("host:port" of process 0, any free
-    port there), the same number of `processes`, and its own number `process`. `jax.devices()` are then the
-    devices of all of them, and `spread` uses them all. A process that is missing after `timeout` seconds,
-    or that disagrees, is an error in every process.
-
-    Without arguments JAX asks the launcher (Slurm, Open MPI, Kubernetes, Cloud TPU) for all three. Then,
-    and once connected, jaxlib ends a process that misses another one instead of raising an error.
-    """
-    if _started() or jax.distributed.is_initialized():
-        raise ArgumentError(
-            "connect_hosts: JAX has started. Call connect_hosts once, before any computation."
-        )
-    given = (address, processes, process)
-    if given == (None, None, None):
-        try:
-            jax.distributed.initialize(initialization_timeout=math.ceil(timeout))
-        except (ValueError, TypeError, RuntimeError) as error:
-            remedy = "Pass address, processes and process."
-            raise ArgumentError(
-                f"connect_hosts: no launcher told JAX where it is ({error}) {remedy}"
-            ) from error
-        return
-    host, _, port = str(address).rpartition(":")
-    if (
-        not (isinstance(processes, int) and isinstance(process, int) and 0 <= process < processes)
-        or not host
-        or not port.isdigit()
-    ):
-        raise ArgumentError(
-            f"connect_hosts: found address {address!r}, process {process!r} of {processes!r}, expected "
-            "'host:port' and integers 0 <= process < processes. Pass all three, or none under a launcher "
-            "that knows them."
-        )
-    # jaxlib aborts when a process is missing or the port is taken, so call the roll first
-    if process == 0:
-        _call_roll(int(port), processes, timeout)
-    else:
-        _answer_roll(host.strip("[]"), int(port), processes, process, timeout)
-    jax.distributed.initialize(*given, initialization_timeout=max(60, math.ceil(timeout)))
-
-
-def _call_roll(port: int, processes: int, timeout: float) -> None:
-    """Process 0 waits for the others to report and sends each the verdict: "go", or what is wrong."""
-    end = time.monotonic() + timeout
-    ipv6 = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if ipv6 else socket.AF_INET
-    try:
-        server = socket.create_server(("", port), family=family, dualstack_ipv6=ipv6)
-    except OSError as error:
-        raise RbdError(
-            f"connect_hosts: cannot listen on port {port} ({error}). Choose a free port."
-        ) from error
-    reports: list[tuple[str, socket.socket]] = []
-    with server:
-        while len(reports) < processes - 1 and (left := end - time.monotonic()) > 0:
-            server.settimeout(left)
-            try:
-                peer = server.accept()[0]
-                peer.settimeout(min(left, 5))
-                greeting, _, report = peer.makefile().readline(64).partition(" ")
-            except (OSError, ValueError):  # nobody came, or a stranger
-                continue
-            if greeting == "jaxrbd":
-                reports.append((report.strip(), peer))
-    found = sorted(report for report, _ in reports)
-    good = found == sorted(f"{i} of {processes}" for i in range(1, processes))
-    wrong = (
-        f"connect_hosts: process 0 expected all of 1 to {processes - 1} of {processes} within {timeout:g} s, "
-        f"found {', '.join(found) or 'none'}. Start each with the same address, its own number, "
-        "or raise timeout."
-    )
-    for _, peer in reports:
-        with contextlib.suppress(OSError), peer:
-            peer.sendall(f"jaxrbd {'go' if good else wrong}\n".encode())
-    if not good:
-        raise RbdError(wrong)
-
-
-def _answer_roll(host: str, port: int, processes: int, process: int, timeout: float) -> None:
-    """Report to process 0 and wait for its verdict."""
-    end = time.monotonic() + timeout
-    cause = ""
-    while (left := end - time.monotonic()) > 0:
-        try:
-            with socket.create_connection((host, port), timeout=left) as peer:
-                peer.sendall(f"jaxrbd {process} of {processes}\n".encode())
-                peer.settimeout(left + 5)  # process 0 may wait as long, and knows more
-                greeting, _, verdict = peer.makefile().readline().strip().partition(" ")
-            if greeting == "jaxrbd" and verdict == "go":
-                return
-            if greeting == "jaxrbd":
-                raise RbdError(verdict)
-            cause = "another program answers"
-        except (OSError, ValueError) as error:
-            cause = str(error)
-        time.sleep(0.1)
-    raise RbdError(
-        f"connect_hosts: process {process} found no process 0 at {host}:{port} within {timeout:g} s "
-        f"({cause}). Check that process 0 runs, its address and the firewall, or raise timeout."
-    )
 
 
 def spread(
@@ -221,54 +107,50 @@ def spread(
             "None (shared) or a tree of these per argument. Bring a batch axis forward with jnp.moveaxis."
         )
 
-    flags: dict = {}  # of every tree of arguments that came: which leaves are batched
+    mesh, home = Mesh(devices, ("batch",)), Mesh(local, ("batch",))
+    known_trees: dict[Any, _Divided] = {}  # lists of leaves pass through jit sooner than a System does
+    placed: dict = {}  # what the batch shares, such as a System, is copied to the devices once
 
-    def split(args):
-        """The arguments twice: with None for every batched leaf, and with None for every shared one."""
+    def divided(args, tree) -> _Divided:
         if not args or (not isinstance(in_axes, int) and len(args) != len(in_axes)):
             expected = "some" if isinstance(in_axes, int) else f"{len(in_axes)} as in in_axes"
             raise ArgumentError(
                 f"spread: found {len(args)} arguments, expected {expected}. Pass them in order."
             )
-        leaves, tree = jax.tree.flatten(args)
-        if tree not in flags:
-            flags[tree] = _where_batched(in_axes, args)
-        batched = flags[tree]
-        parts = ([x if part == b else None for x, b in zip(leaves, batched)] for part in (False, True))
-        return tuple(tree.unflatten(part) for part in parts)
+        batched = _where_batched(in_axes, args)
 
-    def join(shared, batched):
-        return jax.tree.map(lambda x, y: y if x is None else x, shared, batched, is_leaf=_is_none)
+        def one(shared, own):
+            parts = iter(shared), iter(own)
+            return f(*tree.unflatten([next(parts[b]) for b in batched]))
 
-    mesh, home = Mesh(devices, ("batch",)), Mesh(local, ("batch",))
-    mapped = jax.shard_map(
-        jax.vmap(lambda shared, batched: f(*join(shared, batched)), (None, 0)),
-        mesh=mesh,
-        in_specs=(_SHARED, _BATCHED),
-        out_specs=_BATCHED,
-        check_vma=False,
-    )
-    program = jax.jit(mapped) if len(owners) == 1 else _over_processes(jax.jit(mapped), mesh, home)
+        mapped = jax.shard_map(
+            jax.vmap(one, (None, 0)),
+            mesh=mesh,
+            in_specs=(_SHARED, _BATCHED),
+            out_specs=_BATCHED,
+            check_vma=False,
+        )
+        program = jax.jit(mapped) if len(owners) == 1 else _over_processes(jax.jit(mapped), mesh, home)
+        return _Divided(batched, [i for i, arg in enumerate(args) for _ in jax.tree.leaves(arg)], program)
 
-    placed: dict = {}  # what the batch shares, such as a System, is copied to the devices once
-
-    def remember(shared):
-        def one(x):
-            if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
-                return _place(x, home, _SHARED)
-            key = id(x)
-            known = placed.get(key)
-            if known is None or known[0]() is not x:
-                known = weakref.ref(x, lambda _: placed.pop(key, None)), _place(x, home, _SHARED)
-                placed[key] = known
-            return known[1]
-
-        return jax.tree.map(one, shared)
+    def remember(x):
+        if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
+            return _place(x, home, _SHARED)
+        key = id(x)
+        known = placed.get(key)
+        if known is None or known[0]() is not x:
+            known = weakref.ref(x, lambda _: placed.pop(key, None)), _place(x, home, _SHARED)
+            placed[key] = known
+        return known[1]
 
     def prepare(args):
-        """The arguments, padded and placed on this process's devices, and the size of the batch."""
-        shared, batched = split(args)
-        size = _batch_size(batched)
+        """The leaves, padded and placed on this process's devices; how they are divided; the batch size."""
+        leaves, tree = jax.tree.flatten(args)
+        how = known_trees.get(tree)
+        if how is None:
+            how = known_trees[tree] = divided(args, tree)
+        shared, own = how.parts(leaves)
+        size = _batch_size(own, how)
         extra = -size % len(local)
         if extra and not pad:
             raise ArgumentError(
@@ -276,18 +158,36 @@ def spread(
                 "Change its size, or let pad=True repeat the last state."
             )
         if extra:
-            batched = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], extra, 0)]), batched)
-        return (remember(shared), _place(batched, home, _BATCHED)), size
+            own = [jnp.concatenate([x, jnp.repeat(x[-1:], extra, 0)]) for x in own]
+        return [remember(x) for x in shared], _place(own, home, _BATCHED), how, size
 
     def run(*args):
-        ready, size = prepare(args)
-        out = program(*ready)
+        shared, own, how, size = prepare(args)
+        out = how.program(shared, own)
         return jax.tree.map(lambda y: y[:size], out) if size % len(local) else out
 
+    def lower(*args):
+        shared, own, how, _ = prepare(args)
+        parts = iter(shared), iter(own)
+        ready = jax.tree.structure(args).unflatten([next(parts[b]) for b in how.batched])
+        return jax.jit(lambda *each: how.program(*how.parts(jax.tree.leaves(each)))).lower(*ready)
+
     if len(owners) == 1:
-        whole = jax.jit(lambda *each: mapped(*split(each)))
-        vars(run)["lower"] = lambda *args: whole.lower(*join(*prepare(args)[0]))
+        vars(run)["lower"] = lower
     return run
+
+
+class _Divided(NamedTuple):
+    """Of one tree of arguments: which leaves are batched, whose they are, and what runs on the two lists."""
+
+    batched: list[bool]
+    argument: list[int]
+    program: Callable[..., Any]
+
+    def parts(self, leaves):
+        """Those that the batch shares, and those that it has of its own."""
+        pairs = list(zip(leaves, self.batched))
+        return [x for x, b in pairs if not b], [x for x, b in pairs if b]
 
 
 def _is_none(x) -> bool:
@@ -325,12 +225,13 @@ def _place(tree, mesh, spec):
     return jax.tree.map(one, tree)
 
 
-def _batch_size(batched: tuple) -> int:
+def _batch_size(own: list, how: _Divided) -> int:
     """The common length of the leading axes of the batched leaves."""
-    shapes = {(i, np.shape(x)[:1]) for i, arg in enumerate(batched) for x in jax.tree.leaves(arg)}
-    sizes = {shape for _, shape in shapes}
+    sizes = {np.shape(x)[:1] for x in own}
     if len(sizes) != 1 or () in sizes or (0,) in sizes:
-        found = ", ".join(f"{n[0] if n else 'a scalar'} (argument {i})" for i, n in sorted(shapes))
+        arguments = [i for i, b in zip(how.argument, how.batched) if b]
+        shapes = sorted({(i, np.shape(x)[:1]) for i, x in zip(arguments, own)})
+        found = ", ".join(f"{n[0] if n else 'a scalar'} (argument {i})" for i, n in shapes)
         raise ArgumentError(
             f"spread: found leading axes of {found or 'nothing'}, expected one size of at least 1. Give "
             "batched arguments the same leading axis; mark those that the batch shares with None in in_axes."

@@ -112,6 +112,7 @@ def rollout(
     With keep="last" the path is the last step alone, leaves (1, ...): a cost of the final state then needs
     no memory for T states, which "sqrt" would otherwise be dominated by. Its `result` is the worst of all
     steps.
+    Call it under `jax.jit`: outside, every call compiles its loop anew.
     """
     integrator = check_integrator(integrator)
     if keep not in ("all", "last"):

@@ -17,7 +17,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxrbd as rbd
-from jaxrbd.devices import connect_hosts
+from jaxrbd.hosts import connect_hosts
 
 BATCH = 8
 SHARED_MASS = (None, 0, 0, 0)

@@ -22,7 +22,7 @@ LAYERS = [
     ("constraints",),
     ("integrators",),
     ("controllers",),
-    ("simulate", "devices"),
+    ("simulate", "devices", "hosts"),
     ("demo", "commands", "cli", "__main__"),
 ]
 TOP = {"demo", "commands", "cli", "__main__"}  # may use the package as its users do
