@@ -163,6 +163,7 @@ def test_derivatives_through_a_loop():
     np.testing.assert_allclose(forward(), reverse, rtol=1e-8)
 
 
+@pytest.mark.all_robots
 def test_jacobians_agree_with_pinocchio():
     """At rest, by q and tau, forces turned into the axes of the feet, as Pinocchio has them."""
     feet = [(3, f"{leg}_FOOT") for leg in ("FL", "FR", "HL")]

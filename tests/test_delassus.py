@@ -154,8 +154,6 @@ def test_kkt_factor_and_operator():
             "Lambda": K.delassus_inverse(),
             "Lambda J M^-1": K.weighted_pseudoinverse(),
             "constrained": K.constrained_inverse(),
-            "apply": operator.apply(c),
-            "damped": operator.solve(c),
             "once": operator.solve(c, refinements=0),
         }
 
@@ -170,10 +168,8 @@ def test_kkt_factor_and_operator():
         "Lambda": -inverse[:, :m, :m],
         "Lambda J M^-1": inverse[:, :m, m:],
         "constrained": inverse[:, m:, m:],
-        "apply": (D @ c[..., None])[..., 0],
-        "damped": np.linalg.solve(D + damping, c[..., None])[..., 0],
+        "once": np.linalg.solve(D + damping, c[..., None])[..., 0],
     }
-    expected["once"] = expected["damped"]
     for what, reference in expected.items():
         assert robots.relative_error(ours[what], reference) < (1e-9 if what == "once" else 1e-11), what
 
