@@ -61,13 +61,14 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Files that compile most come first, so that workers end together (each takes whole files)."""
+    """Long files come first, so that workers end together (each takes whole files)."""
     if not config.getoption("--all-robots"):
         skip = pytest.mark.skip(reason="needs --all-robots")
         for item in items:
             if "all_robots" in item.keywords:
                 item.add_marker(skip)
-    items.sort(key=lambda item: -ALLOWED.get(item.path.name, 0))
+    place = {name: k for k, name in enumerate(ALLOWED)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
 
 def pytest_runtest_teardown(item, nextitem):
