@@ -22,8 +22,9 @@ WAYS = [
     for way in ("implicit", "unrolled")
 ]
 EVERY = [(s, w) for s in (*SOLVERS, "Dense", "Classic") for w in ("implicit", "unrolled")]
-EVERY = [x for x in EVERY if x[0] in SOLVERS or x[1] == "implicit"]  # Soft: test_constrained_dynamics.py
+EVERY = [x for x in EVERY if x[0] in SOLVERS or x[1] == "implicit"]
 EVERY.remove(("ConstrainedABA", "implicit"))  # further below, by every leaf
+EVERY.append(pytest.param("Soft", "unrolled", marks=pytest.mark.all_robots))
 
 
 def held_dog(redundant=False):
@@ -83,7 +84,7 @@ def test_every_solver_has_the_derivatives_of_its_answer(solver, way, request):
     held = con.connect(sys, "tool", q=q, baumgarte=0.1)
     rng = np.random.default_rng(3)
     w_a, w_lam = weigh(rng, sys, held.rows)
-    made = getattr(rbd, solver)(gradients=way)
+    made = rbd.Soft(mu=200.0) if solver == "Soft" else getattr(rbd, solver)(gradients=way)
 
     def f(q, v, tau, mass, anchor):
         rows = held.replace(position_b=anchor)

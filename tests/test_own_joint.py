@@ -68,8 +68,12 @@ def test_sizes_and_host_pose(sys):
     np.testing.assert_allclose(S[:, 0], [0, 0, 1, 0.5 * np.sin(0.7), -p[0], 0], atol=1e-14)
 
 
-def test_dynamics_agree_with_a_lagrangian(sys):
-    """ABA∘RNEA = id, M = ∂tau/∂a, C v + g = b, Ṁ - 2C skew, power = dE/dt."""
+def test_dynamics_agree_with_a_lagrangian(sys, request):
+    """ABA∘RNEA = id, M = ∂tau/∂a, C v + g = b, Ṁ - 2C skew, power = dE/dt.
+
+    With --all-robots also M and gravity against energies by autodiff.
+    """
+    every = request.config.getoption("--all-robots")
 
     def theorems(q, v, a, tau):
         moved = lambda dq: rbd.integrate(sys, q, dq)  # noqa: E731
@@ -88,6 +92,15 @@ def test_dynamics_agree_with_a_lagrangian(sys):
             "bias": C @ v + rbd.gravity_force(sys, q) - rbd.bias_force(sys, q, v),
             "skew": skew + skew.T,
             "power": rate - ID @ v,
+        } | (by_energies(q, v, tau, M) if every else {})
+
+    def by_energies(q, v, tau, M):
+        T = lambda v: rbd.kinetic_energy(sys, q, v)  # noqa: E731
+        U = lambda dq: rbd.potential_energy(sys, rbd.integrate(sys, q, dq))  # noqa: E731
+        return {
+            "T": jax.hessian(T)(v) - M,
+            "gravity": jax.grad(U)(jnp.zeros_like(v)) - rbd.gravity_force(sys, q),
+            "RNEA of ABA": rbd.inverse_dynamics(sys, q, v, rbd.forward_dynamics(sys, q, v, tau)) - tau,
         }
 
     for name, error in jax.jit(jax.vmap(theorems))(*states(sys)).items():
@@ -164,11 +177,13 @@ def test_gradients_are_those_of_differences(sys):
     np.testing.assert_allclose(backward, w @ slope[0] + jnp.cos(w) @ slope[1], atol=1e-7 * scale)
 
 
-def test_analytic_jacobians(sys):
-    """Jacobians that have formulas elsewhere are right here too; those of inverse dynamics are in them."""
+@pytest.mark.parametrize("kind", ["forward", pytest.param("inverse", marks=pytest.mark.all_robots)])
+def test_analytic_jacobians(sys, kind):
+    """Jacobians that have formulas elsewhere are right here too; those of ID are a part of those of FD."""
     q, v, _, tau = (x[0] for x in states(sys))
-    moved = lambda dq, v, tau: rbd.forward_dynamics(sys, rbd.integrate(sys, q, dq), v, tau)  # noqa: E731
-    found = jax.jit(lambda *x: rbd.forward_dynamics_derivatives(sys, *x))(q, v, tau)
+    f, derivatives = (getattr(rbd, f"{kind}_dynamics{end}") for end in ("", "_derivatives"))
+    moved = lambda dq, v, tau: f(sys, rbd.integrate(sys, q, dq), v, tau)  # noqa: E731
+    found = jax.jit(lambda *x: derivatives(sys, *x))(q, v, tau)
     expected = jax.jit(jax.jacfwd(moved, (0, 1, 2)))(jnp.zeros_like(v), v, tau)
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, atol=1e-9 * float(jnp.max(jnp.abs(y))))
