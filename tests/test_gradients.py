@@ -321,7 +321,7 @@ def test_second_derivatives_in_every_order_of_modes(kind, request):
     assert float(twice) == pytest.approx(float(expected @ d), rel=1e-6)
 
 
-@pytest.mark.all_robots  # `make test` has test_sums_over_a_batch_do_not_see_its_padding
+@pytest.mark.all_robots  # `make test` has test_sums_over_a_batch_count_every_state_once
 def test_vmap_of_grad_and_grad_of_vmap(mixed):
     """The gradient with respect to a shared model is the sum of the gradients of each state's own."""
     sys = mixed

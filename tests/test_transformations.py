@@ -109,8 +109,8 @@ def test_the_program_does_not_grow_with_the_links():
     assert operations(100) == operations(10)
 
 
-def test_sums_over_a_batch_do_not_see_its_padding():
-    """The gradient by a shared System is the sum over the states, however the batch is cut and padded."""
+def test_sums_over_a_batch_count_every_state_once():
+    """The gradient by a shared System is the sum over the states, padded (256) or in overlapping chunks."""
     sys = rbd.zoo.double_pendulum()
     state = np.random.default_rng(0).standard_normal((3, 1000, sys.nv))
     cost = lambda s, q, v, a: jnp.sum(jnp.sin(rbd.inverse_dynamics(s, q, v, a)))  # noqa: E731

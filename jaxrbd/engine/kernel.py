@@ -180,7 +180,8 @@ def _eager(*leaves, program, batched):
 
 def _run_chunks(program, leaves, batched, size):
     """Move the batch to the end and run, on CPU in chunks of about CHUNK_ELEMENTS / slots states."""
-    summed = _summed(program, batched, len(_results(program, leaves, batched)))
+    results = _results(program, leaves, batched)
+    summed = _summed(program, batched, len(results))
 
     def run(cut):
         it = iter(cut)
@@ -188,26 +189,43 @@ def _run_chunks(program, leaves, batched, size):
         return [y[..., 0] if s else jnp.moveaxis(y, -1, 0) for y, s in zip(program.run(last), summed)]
 
     chunk = _chunk_size(program, size)
-    linear = isinstance(program, Adjoint)  # in its cotangents: zeros in the padding add nothing to a sum
+    linear = isinstance(program, Adjoint)  # in its cotangents: zeros add nothing to a sum
     if any(summed) and size % chunk and not linear:
         chunk = next(c for c in range(min(chunk, size), 0, -1) if size % c == 0)
         chunk = chunk if chunk >= 32 else size
+    own = [x for x, b in zip(leaves, batched) if b]
+    cotangent = [linear and i >= program.first_along for i, b in enumerate(batched) if b]
+    if chunk >= size:
+        wide = [_padded(x, chunk - size, zero) for x, zero in zip(own, cotangent)]
+        return [y if s else y[:size] for y, s in zip(run(wide), summed)]
     count = -(-size // chunk)
-    pad = count * chunk - size
-    first_cotangent = program.first_along if linear else len(leaves)
 
-    def padded(i, x):
-        if not pad:
-            return x
-        more = jnp.broadcast_to(x[-1:], (pad,) + x.shape[1:])
-        return jnp.concatenate([x, more if i < first_cotangent else jnp.zeros_like(more)])
+    # The last chunk ends with the batch and overlaps the one before it, so that no array is copied to be
+    # padded. It comes first, with cotangents of zero in the overlap, and what it found there is overwritten.
+    def step(k, total):
+        i = count - 1 - k
+        start = jnp.minimum(i * chunk, size - chunk)
+        mine = start + jnp.arange(chunk) >= i * chunk
+        cut = [lax.dynamic_slice_in_dim(x, start, chunk) for x in own]
+        if size % chunk:
+            cut = [_where(mine, x) if zero else x for x, zero in zip(cut, cotangent)]
+        add = lambda t, y, s: t + y if s else lax.dynamic_update_slice_in_dim(t, y, start, 0)  # noqa: E731
+        return [add(*each) for each in zip(total, run(cut), summed)]
 
-    cut = [padded(i, x) for i, (x, b) in enumerate(zip(leaves, batched)) if b]
-    if count == 1:
-        return [y if s else y[:size] for y, s in zip(run(cut), summed)]
-    out = lax.map(run, [x.reshape((count, chunk) + x.shape[1:]) for x in cut])
-    join = lambda y: y.reshape((count * chunk,) + y.shape[2:])[:size]  # noqa: E731
-    return [jnp.sum(y, 0) if s else join(y) for y, s in zip(out, summed)]
+    shapes = [y.shape if s else (size, *y.shape) for y, s in zip(results, summed)]
+    return lax.fori_loop(0, count, step, [jnp.zeros(n, y.dtype) for n, y in zip(shapes, results)])
+
+
+def _padded(x, more: int, zero: bool):
+    """More states at the end: zeros, or the last one again."""
+    if not more:
+        return x
+    last = jnp.broadcast_to(x[-1:], (more,) + x.shape[1:])
+    return jnp.concatenate([x, jnp.zeros_like(last) if zero else last])
+
+
+def _where(keep, x):
+    return jnp.where(keep.reshape((-1,) + (1,) * (x.ndim - 1)), x, 0)
 
 
 def _chunk_size(program, size: int) -> int:

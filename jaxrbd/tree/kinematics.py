@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.engine.gather import gather
+from jaxrbd.engine.gather import gather, gather_sum, put
 from jaxrbd.engine.scan import outward
 from jaxrbd.model.system import System
 from jaxrbd.tree.joints import Joints, Links, column, joint_transforms
@@ -114,16 +114,20 @@ def body_inertias(sys: System) -> Inertia:
     # about the link's centre of mass, in body axes; then moved to the body's origin
     about_com = Inertia(m, ZERO3, R.congruence(I))
     linkwise = about_com.from_(r + R @ c)
-    lists = [[i for i in range(n) if t.frame_bodies[i] == b] for b in range(t.nb)] + [[]]
-    most = max([1] + [len(x) for x in lists])
-    table = np.array([x + [n] * (most - len(x)) for x in lists])
     if n == 0:
         return jax.tree.map(lambda _: jnp.zeros((t.nb + 1, 1), sys.dtype), linkwise)
-    parts, treedef = jax.tree.flatten(linkwise)
-    every = jnp.stack(jnp.broadcast_arrays(*parts), 1)  # one gather for all ten numbers
-    every = jnp.concatenate([every, jnp.zeros_like(every[:1])])
-    total = jnp.sum(gather(every, table), 1)
-    return jax.tree.unflatten(treedef, [total[:, k] for k in range(len(parts))])
+    lists = [[i for i in range(n) if t.frame_bodies[i] == b] for b in range(t.nb)] + [[]]
+    first = np.array([x[0] if x else n for x in lists])
+    several = np.array([b for b, x in enumerate(lists) if len(x) > 1], int)
+    most = max(len(x) for x in lists)
+    table = np.array([lists[b] + [n] * (most - len(lists[b])) for b in several])
+
+    def merged(x):
+        x = jnp.concatenate([x, jnp.zeros_like(x[:1])])
+        alone = gather(x, first)  # right for most bodies: one gather instead of as many as links meet
+        return put(alone, several, gather_sum(x, table)) if several.size else alone
+
+    return jax.tree.map(merged, linkwise)
 
 
 def node_inertias(sys: System, bodies: Inertia) -> tuple[Inertia, Inertia]:
