@@ -3,7 +3,9 @@
 Functions take a System and plain arrays, unbatched; wrap them in `jax.vmap`, `jax.jit`, `jax.grad`.
 """
 
-from jaxrbd import constraints, joints
+from typing import TYPE_CHECKING, Any
+
+from jaxrbd import checkpoint, constraints, joints
 from jaxrbd.constraints import (
     Classic,
     ConstrainedABA,
@@ -21,7 +23,7 @@ from jaxrbd.constraints import (
     project,
 )
 from jaxrbd.devices import configure_cpu, spread
-from jaxrbd.errors import ArgumentError, ModelError, ModelWarning, RbdError, StateWarning
+from jaxrbd.errors import ArgumentError, FileError, ModelError, ModelWarning, RbdError, StateWarning
 from jaxrbd.forces import actuator_force, passive_force
 from jaxrbd.hosts import connect_hosts
 from jaxrbd.ik import GaussNewton, inverse_kinematics
@@ -83,3 +85,15 @@ from jaxrbd.tree.regressor import (
 from jaxrbd.tree.rnea import bias_force, gravity_force, inverse_dynamics
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from jaxrbd import viewer
+
+
+def __getattr__(name: str) -> Any:
+    """`rbd.viewer` is imported when it is first used, and nothing of it before."""
+    if name == "viewer":
+        from importlib import import_module
+
+        return import_module("jaxrbd.viewer")
+    raise AttributeError(f"module 'jaxrbd' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The command `jaxrbd`: info, simulate, demo, bench.
+"""The command `jaxrbd`: info, view, simulate, replay, demo, bench.
 
 A mistake of the user ends with one line `jaxrbd: error: …` on stderr and exit code 2, never a traceback.
 """
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
             return 0
         return _fail(f"{error.filename or 'file'}: {error.strerror or error}")
     except ModuleNotFoundError as error:
-        extra = {"matplotlib": "plot", "mujoco": "mujoco"}.get(error.name or "")
+        extra = {"matplotlib": "plot", "mujoco": "mujoco", "viser": "viewer"}.get(error.name or "")
         if extra is None:
             raise
         return _fail(f"this needs {error.name}. Install it with: pip install 'jaxrbd[{extra}]'")
@@ -68,8 +68,15 @@ def _parser() -> argparse.ArgumentParser:
     info.add_argument("--json", action="store_true", help="print JSON instead of a table")
     info.set_defaults(run=_info)
 
+    view = commands.add_parser("view", help="look at a model in the browser, and pose it")
+    _model_arguments(view)
+    view.add_argument("--keyframe", metavar="NAME", help="begin there instead of at the default pose")
+    view.add_argument("--png", type=Path, metavar="FILE.png", help="write a picture instead")
+    _server_arguments(view)
+    view.set_defaults(run=_view)
+
     simulate = commands.add_parser("simulate", help="simulate a batch of states of a model")
-    _model_arguments(simulate)
+    _model_arguments(simulate, optional=True)
     simulate.add_argument("--batch", type=_count, default=1, metavar="N", help="how many states (1)")
     simulate.add_argument(
         "--steps", type=_count, default=1000, metavar="N", help="how many time steps (1000)"
@@ -84,13 +91,32 @@ def _parser() -> argparse.ArgumentParser:
         "--spread", type=float, default=0.1, metavar="X", help="standard deviation of these velocities (0.1)"
     )
     simulate.add_argument("--keyframe", metavar="NAME", help="start there instead of at the default pose")
-    simulate.add_argument("--save", type=Path, metavar="FILE.npz", help="store the trajectories")
+    simulate.add_argument(
+        "--save",
+        type=Path,
+        metavar="RUN",
+        help="store the trajectories: a folder, or one file if it ends in .npz",
+    )
+    simulate.add_argument(
+        "--resume", type=Path, metavar="RUN", help="go on with a folder of --save that was interrupted"
+    )
     simulate.add_argument("--every", type=_count, default=1, metavar="N", help="store every N-th step (1)")
     simulate.add_argument(
         "--plot", type=Path, metavar="FILE.png", help="draw coordinates and energy over time"
     )
+    simulate.add_argument("--view", action="store_true", help="play it in the browser afterwards")
+    simulate.add_argument("--html", type=Path, metavar="FILE.html", help="write a replay that plays anywhere")
     simulate.add_argument("--yes", action="store_true", help="write files above 100 MB without asking")
     simulate.set_defaults(run=_simulate)
+
+    replay = commands.add_parser("replay", help="play a stored run in the browser, or write it as a file")
+    replay.add_argument("folder", type=Path, metavar="RUN", help="what `jaxrbd simulate --save` wrote")
+    replay.add_argument("--model", metavar="FILE", help="of an .npz, which does not hold it")
+    _how_to_read(replay)
+    replay.add_argument("--html", type=Path, metavar="FILE.html", help="write a page that plays it anywhere")
+    replay.add_argument("--gif", type=Path, metavar="FILE.gif", help="write a film")
+    _server_arguments(replay)
+    replay.set_defaults(run=_replay)
 
     demo = commands.add_parser("demo", help="simulate, optimise and check a robot arm, and draw it")
     demo.add_argument("--out", type=Path, default=Path("demo.png"), metavar="FILE.png", help="(demo.png)")
@@ -105,8 +131,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _model_arguments(parser) -> None:
-    parser.add_argument("file", metavar="FILE", help=FILE_HELP)
+def _model_arguments(parser, optional: bool = False) -> None:
+    parser.add_argument("file", metavar="FILE", help=FILE_HELP, nargs="?" if optional else None)
+    _how_to_read(parser)
+
+
+def _server_arguments(parser) -> None:
+    parser.add_argument("--host", default="127.0.0.1", help="who may look: this machine alone (127.0.0.1)")
+    parser.add_argument("--port", type=_count, help="of the page (the first free one)")
+
+
+def _how_to_read(parser) -> None:
     parser.add_argument(
         "--base", choices=("free", "fixed"), help="let the root float, or weld it to the world (as written)"
     )
@@ -129,6 +164,18 @@ def _simulate(args) -> int:
     from jaxrbd.commands import simulate
 
     return simulate.run(args)
+
+
+def _view(args) -> int:
+    from jaxrbd.commands import view
+
+    return view.run_view(args)
+
+
+def _replay(args) -> int:
+    from jaxrbd.commands import view
+
+    return view.run_replay(args)
 
 
 def _demo(args) -> int:

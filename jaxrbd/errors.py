@@ -28,6 +28,10 @@ class ModelError(RbdError, ValueError):
         super().__init__(f"{text} {remedy}".rstrip())
 
 
+class FileError(ModelError):
+    """A file of jaxrbd's own (a saved System, a run, …) that is damaged, foreign or not writable."""
+
+
 class ArgumentError(RbdError, ValueError):
     """A wrong shape, dtype, name or option passed to a function."""
 

@@ -94,6 +94,12 @@ MISTAKES = {
     "text for a number": (["simulate", "zoo:arm7", "--batch", "all"], "--batch"),
     "bad ending": (["simulate", "zoo:arm7", "--save", "x.txt"], "does not end in .npz"),
     "bad folder": (["simulate", "zoo:arm7", "--save", "no/such/x.npz"], "does not exist"),
+    "nothing to simulate": (["simulate"], "which model?"),
+    "model and run": (["simulate", "zoo:arm7", "--resume", "x"], "leave FILE and --save out"),
+    "no such run": (["simulate", "--resume", "no-such-run"], "there is no such run"),
+    "no such replay": (["replay", "no-such-run"], "there is no such run"),
+    "no such model to view": (["view", "no-such.urdf"], "does not exist"),
+    "html ending": (["simulate", "zoo:arm7", "--html", "x.htm"], "does not end in .html"),
     "demo ending": (["demo", "--out", "x.jpg"], "does not end in .png"),
 }
 
@@ -179,7 +185,7 @@ def test_large_files_are_announced(terminal, reply, monkeypatch, capsys):
     assert "fall.npz will take 230 MB" in capsys.readouterr().err
     args.every, args.yes = 3, False
     simulate.announce(args, arm)
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "jaxrbd: fall.npz will take 76.6 MB\n"
 
 
 def test_the_command_in_the_readme_writes_a_small_file():

@@ -38,6 +38,7 @@ from jaxrbd.constraints.kinds import (
     weld,
 )
 from jaxrbd.constraints.kkt import KKTFactor, kkt_factor
+from jaxrbd.constraints.places import constraint_places, constraint_wrenches
 from jaxrbd.constraints.projection import Projected, Projection, ProjectionStats, project
 from jaxrbd.constraints.prox_ltl import ProxLTL
 from jaxrbd.constraints.prox_ltls import ProxLTLs
