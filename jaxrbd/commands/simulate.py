@@ -164,9 +164,7 @@ def _resumed(args) -> tuple[rbd.System, Job]:
     jax.config.update("jax_enable_x64", job.precision == 64)
     if (job.devices, job.jax) != (jax.device_count(), jax.__version__):
         now = f"{jax.device_count()} and {jax.__version__}"
-        text = (
-            f"begun on {job.devices} devices with jax {job.jax}, goes on with {now}: digits may differ"
-        )
+        text = f"begun on {job.devices} devices with jax {job.jax}, goes on with {now}: digits may differ"
         print(f"jaxrbd: warning: {args.resume}: {text}", file=system.stderr)
     return about.system(), job
 

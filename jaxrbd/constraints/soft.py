@@ -17,6 +17,9 @@ from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import pytree, static
 from jaxrbd.solution import Result
 
+# shares of the penalties that arithmetic bears as a rule, tried where those of a user gave no number
+WEAKER = (1.0, 1e-2, 1e-4, 1e-6)
+
 
 @pytree
 class Soft(Proximal):
@@ -60,11 +63,15 @@ class Soft(Proximal):
 
         found = with_penalty(R)
         if task.R is not None:
-            lost = ~jnp.isfinite(found[2])
+            lost, bearable = ~jnp.isfinite(found[2]), KAPPA[task.c.dtype.name] / mobility
+
+            def weaker(found, share):
+                still = ~jnp.isfinite(found[2])
+                new = with_penalty(jnp.minimum(R, share * bearable))
+                return jax.tree.map(lambda new, x: jnp.where(still, new, x), new, found), None
 
             def again(found):
-                borne = with_penalty(jnp.minimum(R, KAPPA[task.c.dtype.name] / mobility))
-                a, r, step, lam = jax.tree.map(lambda new, x: jnp.where(lost, new, x), borne, found)
+                (a, r, step, lam), _ = jax.lax.scan(weaker, found, jnp.asarray(WEAKER, task.c.dtype))
                 return a, r, jnp.where(lost, jnp.inf, step), lam
 
             found = jax.lax.cond(jnp.any(lost), again, lambda found: found, found)

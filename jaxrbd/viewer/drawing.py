@@ -62,19 +62,23 @@ def draw(sys: System) -> Drawing:
     return Drawing(tuple(parts), tuple(dict.fromkeys(notes)))
 
 
+def shape_placements(sys: System) -> np.ndarray:
+    """(ns, 4, 4): every shape in the frame of its body, or in the world."""
+    t, in_body = sys.topology, link_placements(sys)
+    quaternion, position = np.asarray(sys.shape_quaternion, float), np.asarray(sys.shape_position, float)
+    own = [placement(matrix_from_quaternion(a), p) for a, p in zip(quaternion, position)]
+    links = [in_body[f] if f >= 0 else np.eye(4) for f in t.shape_frames]
+    return np.array([X @ Y for X, Y in zip(links, own)]).reshape(-1, 4, 4)
+
+
 def _shapes(sys: System, notes: list[str]) -> Iterator[Part]:
-    t = sys.topology
-    leaves = [
-        np.asarray(getattr(sys, f"shape_{x}"), float) for x in ("size", "quaternion", "position", "rgba")
-    ]
-    in_body = link_placements(sys)
+    t, placed = sys.topology, shape_placements(sys)
+    size, rgba = np.asarray(sys.shape_size, float), np.asarray(sys.shape_rgba, float)
     for i, (kind, frame) in enumerate(zip(t.shape_kinds, t.shape_frames)):
-        size, quaternion, position, rgba = (x[i] for x in leaves)
-        body, X = (t.frame_bodies[frame], in_body[frame]) if frame >= 0 else (-1, np.eye(4))
-        mesh = _triangles(sys, i, kind, size, rgba, notes)
-        mesh.apply_transform(X @ placement(matrix_from_quaternion(quaternion), position))
-        name = t.shape_names[i] or f"{t.shape_kinds[i]} {i}"
-        yield Part(body, t.shape_roles[i], name, mesh)
+        mesh = _triangles(sys, i, kind, size[i], rgba[i], notes)
+        mesh.apply_transform(placed[i])
+        body = t.frame_bodies[frame] if frame >= 0 else -1
+        yield Part(body, t.shape_roles[i], t.shape_names[i] or f"{kind} {i}", mesh)
 
 
 def _triangles(sys: System, i: int, kind: str, size, rgba, notes: list[str]):
