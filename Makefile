@@ -7,12 +7,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 SOURCES := jaxrbd tests $(wildcard examples benchmarks docs)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format docs bench bench-quick clean
+.PHONY: help demo test test-all test-viewer lint format docs bench bench-quick clean
 
 help:
 	@echo "make demo         simulate, optimise and plot an embedded robot (demo.png)"
 	@echo "make test         tests on a representative set of robots"
 	@echo "make test-all     tests on every robot"
+	@echo "make test-viewer  the viewer's pages in a headless Chromium, which is installed where it may be"
 	@echo "make lint         ruff and mypy;  make format  rewrites the files"
 	@echo "make docs         these pages as a site: build/site/index.html"
 	@echo "make bench-quick  one-minute benchmark;  make bench  the full one, against peers"
@@ -26,6 +27,12 @@ test: $(VENV)/.test
 
 test-all: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --all-robots $(ARGS)
+
+test-viewer: $(VENV)/.test
+	@command -v chromium >/dev/null || apt-get install -y --no-install-recommends chromium || \
+	  { apt-get update && apt-get install -y --no-install-recommends chromium; } || \
+	  { echo "make test-viewer needs Chromium: install it (Debian: apt-get install chromium)"; exit 1; }
+	$(BIN)/python -m pytest --browser tests/test_viewer.py tests/test_viewer_pages.py $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check $(SOURCES)

@@ -72,6 +72,7 @@ def _passive_force(sys: System, q, v):
     return tau + limit_force(sys, x, v)
 
 
+@_forgetful
 def friction_secant(sys: System, v):
     """The damper that does at velocity v what dry friction does: friction tanh(v / s) / v, (nv,)."""
     x = v / sys.slip_speed

@@ -96,6 +96,21 @@ class Browser:
         if not self.evaluate(script):
             raise LookupError(f"nothing on the page says {word!r}: {self.text()[:400]}")
 
+    def type_beside(self, label: str, text: str) -> None:
+        """Write into the number field of the row that a label begins."""
+        script = (
+            "(() => {const e = [...document.querySelectorAll('label, div, span')].filter(e => e.innerText && "
+            f"e.innerText.trim() === {json.dumps(label)}).pop(); let row = e; while (row && "
+            "!row.querySelector('input')) row = row.parentElement; "
+            "const all = row.querySelectorAll('input'); const field = all[all.length - 1]; "
+            "field.focus(); field.select(); return true;})()"
+        )
+        if not self.evaluate(script):
+            raise LookupError(f"no field beside {label!r}")
+        self.ask("Input.insertText", text=text)
+        for kind in ("keyDown", "keyUp"):
+            self.ask("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13)
+
     def picture(self, path=None) -> np.ndarray:
         """(height, width, 3); also written to `path`."""
         from PIL import Image

@@ -38,11 +38,13 @@ gc.set_threshold(200_000, 20, 50)
 
 def pytest_addoption(parser):
     parser.addoption("--all-robots", action="store_true", help="test every robot of example-robot-data")
+    parser.addoption("--browser", action="store_true", help="open the viewer's pages in Chromium")
     parser.addoption("--compilations", action="store_true", help="print how many programs each file compiles")
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "all_robots: takes long; runs only with --all-robots")
+    config.addinivalue_line("markers", "browser: needs Chromium; runs only with --browser")
     cache = getattr(config, "cache", None)
     if cache is not None:
         jax.config.update("jax_compilation_cache_dir", str(cache.mkdir("jaxrbd-xla")))
@@ -66,6 +68,11 @@ def pytest_collection_modifyitems(config, items):
         skip = pytest.mark.skip(reason="needs --all-robots")
         for item in items:
             if "all_robots" in item.keywords:
+                item.add_marker(skip)
+    if not config.getoption("--browser"):
+        skip = pytest.mark.skip(reason="needs --browser")
+        for item in items:
+            if "browser" in item.keywords:
                 item.add_marker(skip)
     place = {name: k for k, name in enumerate(ALLOWED)}
     items.sort(key=lambda item: place.get(item.path.name, len(place)))

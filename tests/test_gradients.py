@@ -505,7 +505,10 @@ def test_checkpoints_and_what_is_kept_do_not_change_numbers(request):
 
 @pytest.mark.all_robots
 def test_memory_of_a_rollout_gradient():
-    """Every step keeps q, v, tau and a, nothing of the forces; with checkpoints it grows at most like √T."""
+    """Every step keeps q, v, tau, a and what stands for dry friction, a damper and an armature.
+
+    Nothing of the forces; with checkpoints it grows at most like √T.
+    """
     sys = rbd.zoo.arm7()
 
     def temporaries(steps, checkpoint):
@@ -519,7 +522,7 @@ def test_memory_of_a_rollout_gradient():
         return compiled.memory_analysis().temp_size_in_bytes
 
     a_step = (temporaries(512, None) - temporaries(256, None)) / 256
-    assert a_step <= 4 * sys.nv * sys.dtype.itemsize
+    assert a_step <= 6 * sys.nv * sys.dtype.itemsize
     assert temporaries(4096, "sqrt") <= 64**0.6 * temporaries(64, "sqrt")
 
 

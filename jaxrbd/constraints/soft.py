@@ -18,7 +18,7 @@ from jaxrbd.model.system import pytree, static
 from jaxrbd.solution import Result
 
 # shares of the penalties that arithmetic bears as a rule, tried where those of a user gave no number
-WEAKER = (1.0, 1e-2, 1e-4, 1e-6)
+WEAKER = (1.0, 0.3, 0.1, 0.03, 1e-2, 1e-3, 1e-4, 1e-6)
 
 
 @pytree

@@ -46,7 +46,7 @@ class Overlays:
         self.con, self.wrenches, self.multipliers = self.check(sys, constraints, wrenches, multipliers)
         self.mass, self.centre = centres(sys)
         largest = [np.abs(x).max() for x in (self._forces(), self.multipliers) if x is not None and x.size]
-        self.scale = 3 * size / max([1e-9, *largest])  # the largest force is three bodies long
+        self.scale = 2 * size / max([1e-9, *largest])  # the largest force is two bodies long
         self._make(scene, name)
         self.on: dict[str, bool] = dict.fromkeys(self.drawn, False)
 

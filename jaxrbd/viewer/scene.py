@@ -81,19 +81,13 @@ class Robot:
 
 
 def extent(sys: System, drawing: Drawing, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Corners of the box around all moving parts at q (nq,)."""
+    """Corners of the box around what is shown of the moving bodies at q (nq,)."""
     R, p = poses(sys, q[None])
-    corners = [
-        R[0, x.body] @ c + p[0, x.body] for x in drawing.parts if x.body >= 0 for c in _corners(x.mesh)
-    ]
-    points = np.array(corners) if corners else p[0].reshape(-1, 3)
-    points = points if len(points) else np.zeros((1, 3))
-    return points.min(0), points.max(0)
-
-
-def _corners(mesh) -> np.ndarray:
-    low, high = mesh.bounds
-    return np.array([[(low, high)[k >> i & 1][i] for i in range(3)] for k in range(8)])
+    shown = [x for x in drawing.parts if x.body >= 0 and x.role in drawing.roles()]
+    points = [np.asarray(x.mesh.vertices)[::7] @ R[0, x.body].T + p[0, x.body] for x in shown]
+    every = np.concatenate([*points, p[0].reshape(-1, 3), np.zeros((0, 3))])
+    every = every if len(every) else np.zeros((1, 3))
+    return every.min(0), every.max(0)
 
 
 def centres(sys: System) -> tuple[np.ndarray, np.ndarray]:

@@ -57,6 +57,11 @@ class Viewer:
         start = self.motion.at(0, np.array([0])) if self.motion is not None else _pose(sys, q)[None]
         self.constraints, self.wrenches, self.multipliers = constraints, wrenches, multipliers
         Overlays.check(sys, constraints, wrenches, multipliers)
+        count = self.motion.environments if self.motion is not None else 1
+        self._count = min(count, TILES) if environments is None else environments
+        if self._count < 1 or (self._count > count and not live):
+            raise ArgumentError(f"environments is {environments}, but the path has {count}.")
+        self.which = np.arange(self._count)
         self._low, self._high = extent(sys, self.drawing, start[0])
         self.spacing = 1.5 * max(float(np.max(self._high - self._low)), 0.2)
         with contextlib.redirect_stdout(io.StringIO()):  # it would announce itself in a frame; `show` does
@@ -70,13 +75,7 @@ class Viewer:
         self.ghost: Robot | None = None
         self.overlays: Overlays | None = None
         self._switched: dict[str, bool] = {}
-        count = self.motion.environments if self.motion is not None else 1
-        wanted = min(count, TILES) if environments is None else environments
-        if not 1 <= wanted <= count and not live:
-            self.server.stop()
-            raise ArgumentError(f"environments is {environments}, but the path has {count}.")
-        self.which = np.arange(wanted)
-        self.frame, self.q = 0, start
+        self.frame, self.q = 0, np.repeat(start, self._count, 0)
         self.rebuild()
         self._notes()
         self._switches()
@@ -99,8 +98,10 @@ class Viewer:
         scene.add_grid(
             "/ground", infinite_grid=True, cell_size=0.1 if self.spacing < 1 else 0.5, position=(0, 0, floor)
         )
-        middle, size = (self._low + self._high) / 2, float(np.linalg.norm(self._high - self._low))
-        camera.position = tuple(middle + max(size, 0.3) * np.array([0.9, -0.9, 0.5]))
+        side = self.spacing * (np.ceil(np.sqrt(self._count)) - 1)  # of the grid of environments
+        low, high = self._low, self._high + np.array([side, side, 0.0])
+        middle, size = (low + high) / 2, float(np.linalg.norm(high - low))
+        camera.position = tuple(middle + max(size, 0.3) * np.array([0.55, -0.6, 0.35]))
         camera.look_at = tuple(middle)
 
     def rebuild(self) -> None:
