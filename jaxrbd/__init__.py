@@ -3,7 +3,7 @@
 Functions take a System and plain arrays, unbatched; wrap them in `jax.vmap`, `jax.jit`, `jax.grad`.
 """
 
-from typing import TYPE_CHECKING, Any
+import typing as _typing
 
 from jaxrbd import checkpoint, constraints, joints
 from jaxrbd.constraints import (
@@ -86,11 +86,11 @@ from jaxrbd.tree.rnea import bias_force, gravity_force, inverse_dynamics
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from jaxrbd import viewer
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     """`rbd.viewer` is imported when it is first used, and nothing of it before."""
     if name == "viewer":
         from importlib import import_module

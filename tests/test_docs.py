@@ -125,7 +125,7 @@ def test_commands_parse(path):
 
 
 def test_wrong_commands_are_noticed():
-    for bad in ("make tea", "jaxrbd simulate", "python -m benchmarks.tea", "pip install '.[tea]'", "tea"):
+    for bad in ("make tea", "jaxrbd view", "python -m benchmarks.tea", "pip install '.[tea]'", "tea"):
         assert wrong(bad), bad
 
 
@@ -234,6 +234,8 @@ def test_the_reference_has_every_public_name():
         for n, thing in vars(rbd.constraints).items()
         if not n.startswith("_") and callable(thing) and getattr(rbd, n, None) is not thing
     }
+    public |= {f"viewer.{n}" for n in rbd.viewer.__all__}
+    public |= {f"checkpoint.{n}" for n in ("Run", "load", "save")}
     zoo = {n for n in listed if n.startswith("model.zoo.")}
     assert {n.rpartition(".")[2] for n in zoo} == set(rbd.zoo.DESCRIPTIONS)
     assert listed - zoo == public

@@ -18,6 +18,7 @@ from jaxrbd.viewer.scene import extent
 
 FINER = 2  # pixels are averaged over so many along each side
 TILES = 16
+LINES = 16  # of the grid on the ground, to each side
 LINE, SHADOW = np.array([222.0, 224.0, 228.0]), np.array([150.0, 152.0, 158.0])
 
 
@@ -102,11 +103,17 @@ class Studio:
         self.reach = float(np.linalg.norm(high - low)) + 0.2
 
     def _camera(self, low, high) -> Camera:
-        middle, size = (low + high) / 2, max(float(np.linalg.norm(high - low)), 0.1)
-        toward = np.array([0.75, -1.0, 0.45])
-        aspect = max(1.0, self.size[1] / self.size[0])
-        distance = 0.62 * aspect * size / np.tan(np.radians(40.0) / 2)
-        return Camera(middle + distance * toward / np.linalg.norm(toward), middle)
+        """As near as shows the whole box between two corners."""
+        corners = np.array([[(low, high)[k >> i & 1][i] for i in range(3)] for k in range(8)])
+        middle, toward = (low + high) / 2, np.array([0.75, -1.0, 0.45])
+        distance = 0.3 * max(float(np.linalg.norm(high - low)), 0.1)
+        while True:
+            camera = Camera(middle + distance * toward / np.linalg.norm(toward), middle)
+            x = camera.project(corners, *self.size)
+            inside = np.abs(x[:, :2] / self.size - 0.5).max()
+            if (x[:, 2] > 0).all() and inside < 0.46:
+                return camera
+            distance *= 1.05
 
     def picture(self, q: np.ndarray) -> np.ndarray:
         """Colours (height, width, 3) of the environments at q (count, nq)."""
@@ -125,25 +132,31 @@ class Studio:
                 (solid if alpha >= 1 else clear).append((part.mesh.faces, x + self.offsets[e], colour, alpha))
         if self.ground:
             self._draw_ground(canvas, solid)
-        for faces, x, colour, alpha in solid + clear:
-            screen = self.camera.project(x, width, height)
-            canvas.triangles(screen[faces], shaded(x[faces], colour), alpha)
+        if solid:
+            x = np.concatenate([x[faces] for faces, x, _, _ in solid])
+            colours = shaded(x, np.concatenate([colour for _, _, colour, _ in solid]))
+            canvas.triangles(self._on_screen(x, canvas), colours)
+        for faces, x, colour, alpha in clear:
+            canvas.triangles(self._on_screen(x[faces], canvas), shaded(x[faces], colour), alpha)
         small = canvas.colour.reshape(self.size[1], FINER, self.size[0], FINER, 3).mean((1, 3))
         return np.clip(small + 0.5, 0, 255).astype(np.uint8)
 
-    def _draw_ground(self, canvas: Canvas, solid) -> None:
+    def _on_screen(self, triangles: np.ndarray, canvas: Canvas) -> np.ndarray:
         height, width = canvas.shape
+        return self.camera.project(triangles.reshape(-1, 3), width, height).reshape(-1, 3, 3)
+
+    def _draw_ground(self, canvas: Canvas, solid) -> None:
         light = LIGHT / LIGHT[2]
-        for faces, x, _, _ in solid:  # shadows: along the light, onto the floor
-            above = np.maximum(x[:, 2] - self.floor, 0)
-            flat = x - above[:, None] * light
-            flat[:, 2] = self.floor
-            screen = self.camera.project(flat, width, height)
-            canvas.triangles(screen[faces], np.broadcast_to(SHADOW, (len(faces), 3)))
-        middle, cell = self.camera.look_at, 10.0 ** np.floor(np.log10(self.reach / 3))
-        cells = np.arange(-12, 13) * cell
+        if solid:  # shadows: along the light, onto the floor
+            x = np.concatenate([x[faces] for faces, x, _, _ in solid])
+            flat = x - np.maximum(x[..., 2:] - self.floor, 0) * light
+            flat[..., 2] = self.floor
+            canvas.triangles(self._on_screen(flat, canvas), np.broadcast_to(SHADOW, (len(flat), 3)))
+        middle, decade = self.camera.look_at, 10.0 ** np.floor(np.log10(self.reach / 8))
+        cell = decade * max(n for n in (1, 2, 5) if n * decade <= self.reach / 8)
+        cells = np.arange(-LINES, LINES + 1) * cell
         centre = np.round(middle[:2] / cell) * cell
-        thick, ends = self.reach / 900, 12 * cell
+        thick, ends = self.reach / 600, LINES * cell
         lines = []
         for c in cells:
             lines.append([(c - thick, -ends), (c + thick, -ends), (c + thick, ends), (c - thick, ends)])
@@ -153,8 +166,7 @@ class Studio:
             [corners, np.full(corners.shape[:2] + (1,), self.floor - 1e-4 * self.reach)], 2
         )
         faces = np.concatenate([corners[:, [0, 1, 2]], corners[:, [0, 2, 3]]])
-        screen = self.camera.project(faces.reshape(-1, 3), width, height).reshape(-1, 3, 3)
-        canvas.triangles(screen, np.broadcast_to(LINE, (len(screen), 3)))
+        canvas.triangles(self._on_screen(faces, canvas), np.broadcast_to(LINE, (len(faces), 3)))
         canvas.depth[:] = np.inf  # whatever stands on the floor is in front of it
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 LIGHT = np.array([0.35, -0.45, 0.82])
-CHUNK = 2_000_000  # pixels that are looked at together
+CHUNK = 200_000  # pixels that are looked at together
+SMALL = 14  # pixels along the box of a triangle that is filled at once
 
 
 @dataclass(frozen=True)
@@ -52,18 +53,43 @@ class Canvas:
 
     def triangles(self, corners: np.ndarray, colours: np.ndarray, alpha: float = 1.0) -> None:
         """Fill triangles (n, 3 corners, 3: column, row, depth), each in its colour (n, 3)."""
-        height, width = self.shape
-        low = np.floor(corners[..., :2].min(1)).astype(int)
-        high = np.ceil(corners[..., :2].max(1)).astype(int)
-        seen = (corners[..., 2] > 1e-3).all(1) & (high >= 0).all(1)
-        seen &= (low[:, 0] < width) & (low[:, 1] < height)
-        low, high = np.maximum(low, 0), np.minimum(high, [width - 1, height - 1])
-        side = np.maximum((high - low).max(1) + 1, 1)
-        levels = 2 ** np.ceil(np.log2(side)).astype(int)
-        for level in np.unique(levels[seen]):
-            some = np.flatnonzero(seen & (levels == level))
+        corners, colours = self._small(corners, colours)
+        low, high = self._boxes(corners)
+        levels = 2 ** np.ceil(np.log2(np.maximum((high - low).max(1) + 1, 1))).astype(int)
+        for level in np.unique(levels):
+            some = np.flatnonzero(levels == level)
             for part in np.array_split(some, -(-len(some) * level**2 // CHUNK)):
                 self._fill(corners[part], colours[part], low[part], int(level), alpha)
+
+    def _boxes(self, corners) -> tuple[np.ndarray, np.ndarray]:
+        """First and last pixel of each triangle's box, within the canvas."""
+        last = np.array(self.shape[::-1]) - 1
+        low, high = np.floor(corners[..., :2].min(1)), np.ceil(corners[..., :2].max(1))
+        return np.clip(low, 0, last).astype(int), np.clip(high, 0, last).astype(int)
+
+    def _small(self, corners, colours):
+        """What is seen, large triangles halved until their boxes are small: thin ones fill theirs badly."""
+        done = []
+        while len(corners):
+            low, high = corners[..., :2].min(1), corners[..., :2].max(1)
+            seen = (corners[..., 2] > 1e-3).all(1) & (high >= 0).all(1) & (low <= self.shape[::-1]).all(1)
+            corners, colours = corners[seen], colours[seen]
+            low, high = self._boxes(corners)
+            small = (high - low).max(1) < SMALL
+            done.append((corners[small], colours[small]))
+            corners, colours = corners[~small], colours[~small]
+            if not len(corners):
+                break
+            edges = np.linalg.norm(np.roll(corners, -1, 1)[..., :2] - corners[..., :2], axis=-1)
+            turn = (np.argmax(edges, 1)[:, None] + np.arange(3)) % 3  # the longest edge first
+            a, b, c = np.moveaxis(np.take_along_axis(corners, turn[..., None], 1), 1, 0)
+            middle = (a + b) / 2
+            middle[:, 2] = 2 / (1 / a[:, 2] + 1 / b[:, 2])  # 1 / depth is linear on the screen
+            corners = np.concatenate([np.stack([a, middle, c], 1), np.stack([middle, b, c], 1)])
+            colours = np.concatenate([colours, colours])
+        if not done:
+            return corners, colours
+        return np.concatenate([x for x, _ in done]), np.concatenate([y for _, y in done])
 
     def _fill(self, corners, colours, low, level: int, alpha: float) -> None:
         height, width = self.shape
@@ -81,17 +107,13 @@ class Canvas:
         inside = (b1 >= 0) & (b2 >= 0) & (b1 + b2 <= 1) & (x < width) & (y < height)
         which, i, j = np.nonzero(inside)
         rows, columns = y[which, i, j], x[which, i, j]
-        # 1 / depth is linear on the screen
         w = 1 / np.stack([z0, z1, z2])[:, which, 0, 0]
         b = b1[which, i, j], b2[which, i, j]
         z = 1 / (w[0] + b[0] * (w[1] - w[0]) + b[1] * (w[2] - w[0]))
-        order = np.argsort(-z, kind="stable")  # the nearest is written last
+        keep = np.flatnonzero(z < self.depth[rows, columns])
+        order = keep[np.argsort(-z[keep], kind="stable")]  # the nearest is written last
         rows, columns, z, which = rows[order], columns[order], z[order], which[order]
-        nearest = np.full(self.shape, np.inf)
-        nearest[rows, columns] = z
-        keep = (z <= nearest[rows, columns]) & (z < self.depth[rows, columns])
-        rows, columns, z, which = rows[keep], columns[keep], z[keep], which[keep]
-        if alpha < 1:
+        if alpha < 1:  # one layer: of several triangles of a part the nearest counts
             self.colour[rows, columns] = (1 - alpha) * self.colour[rows, columns] + alpha * colours[which]
             return
         self.colour[rows, columns], self.depth[rows, columns] = colours[which], z
