@@ -40,7 +40,7 @@ def show(
     `path`: what `rollout` returns, a State or q, with leaves (steps, …) or (environments, steps, …), or a
     `checkpoint.Run`; its states are `dt` apart. Without one, or with a single state, joints have sliders and
     a frame can be dragged; `q` is the pose to begin with. `ghost`: a second path, drawn pale over the first.
-    `environments`: how many stand side by side, at most 64 unless given.
+    `environments`: how many stand side by side; unless given at most 64, and a million triangles in all.
     `constraints` shows where they sit, `multipliers` (…, m) what they exert there, `wrenches` (…, nb, 6),
     as f_ext, what acts on bodies: arrows, the longest for the largest force.
     `live`: shows what `viewer.live.offer(q, t)` is given, or a rollout whose controls went through

@@ -47,6 +47,11 @@ class Drawing:
         return next(((role,) for role in ROLES if role in present), ("visual",))
 
     @property
+    def triangles(self) -> int:
+        """Of what is shown of one environment."""
+        return sum(len(p.mesh.faces) for p in self.parts if p.role in self.roles())
+
+    @property
     def size(self) -> float:
         """About the largest extent of a moving part, m."""
         found = [float(np.max(np.ptp(p.mesh.bounds, axis=0))) for p in self.parts if p.body >= 0]

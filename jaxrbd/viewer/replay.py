@@ -12,7 +12,7 @@ import numpy as np
 from jaxrbd.errors import ArgumentError, FileError
 from jaxrbd.model.system import System
 from jaxrbd.typing import StrPath
-from jaxrbd.viewer.motion import PathLike
+from jaxrbd.viewer.motion import PathLike, read_motion
 from jaxrbd.viewer.viewer import TILES, Viewer
 
 BUDGET = 30e6  # bytes of poses before compression; they hardly compress
@@ -58,6 +58,8 @@ def save_html(
         raise FileError(str(file), f"the folder {file.parent} does not exist", "Create it first.")
     if not fps > 0:
         raise ArgumentError(f"fps is {fps}, expected a positive number of states per second.")
+    if environments is None:
+        environments = min(read_motion(sys, path, dt).environments, TILES)
     with Viewer(sys, path, dt=dt, environments=environments, **what) as viewer:
         assert viewer.motion is not None
         if viewer.player is not None:

@@ -20,31 +20,36 @@ class Robot:
     """The bodies of `count` environments; `ghost`: in one colour, to compare another path with."""
 
     def __init__(self, scene: Any, sys: System, drawing: Drawing, name: str, count: int, ghost: bool = False):
-        import trimesh
-
-        self.sys, self.count = sys, count
+        self.sys, self.count, self.scene, self.drawing, self.name = sys, count, scene, drawing, name
+        self.ghost = ghost
         self.offsets: np.ndarray = np.zeros((count, 3))
         self.objects: dict[tuple[int, str], Any] = {}
-        roles = drawing.roles() if ghost else ROLES
-        shown = drawing.roles()
-        at = {"batched_wxyzs": np.tile([1.0, 0, 0, 0], (count, 1)), "batched_positions": np.zeros((count, 3))}
-        for role in roles:
-            for body in range(-1, sys.nb):
-                meshes = [p.mesh for p in drawing.parts if (p.body, p.role) == (body, role)]
-                if not meshes or (ghost and body < 0):
-                    continue
-                label = f"{name}/{role}/{'world' if body < 0 else f'{body} {sys.body_names[body]}'}"
-                visible = role in shown or (body < 0 and role == "collision")
-                if ghost:
-                    one = trimesh.util.concatenate([trimesh.Trimesh(m.vertices, m.faces) for m in meshes])
-                    made = scene.add_batched_meshes_simple(
-                        label, one.vertices, one.faces, **at, batched_colors=GHOST, opacity=0.35, visible=True
-                    )
-                else:
-                    glb = trimesh.Scene(meshes).export(file_type="glb")
-                    made = scene.add_batched_glb(label, glb, **at, visible=visible)
-                self.objects[body, role] = made
-        self.roles = {role: role in shown for role in roles}
+        self.roles: dict[str, bool] = dict.fromkeys(ROLES, False)
+        for role in drawing.roles():
+            self.show(role, True)
+        if not ghost:
+            self._make("collision", worlds=True)  # the ground is shown whatever else is
+
+    def _make(self, role: str, worlds: bool = False) -> None:
+        """The objects of a role, sent to the page when it is first shown: most never are."""
+        import trimesh
+
+        n = self.count
+        at = {"batched_wxyzs": np.tile([1.0, 0, 0, 0], (n, 1)), "batched_positions": np.zeros((n, 3))}
+        for body in (-1,) if worlds else range(-1, self.sys.nb):
+            meshes = [p.mesh for p in self.drawing.parts if (p.body, p.role) == (body, role)]
+            if not meshes or (self.ghost and body < 0) or (body, role) in self.objects:
+                continue
+            label = f"{self.name}/{role}/{'world' if body < 0 else f'{body} {self.sys.body_names[body]}'}"
+            if self.ghost:
+                one = trimesh.util.concatenate([trimesh.Trimesh(m.vertices, m.faces) for m in meshes])
+                made = self.scene.add_batched_meshes_simple(
+                    label, one.vertices, one.faces, **at, batched_colors=GHOST, opacity=0.35
+                )
+            else:
+                made = self.scene.add_batched_glb(label, trimesh.Scene(meshes).export(file_type="glb"), **at)
+            self.objects[body, role] = made
+        self.place_world()
 
     def tile(self, spacing: float) -> None:
         """Stand the environments on a square grid."""
@@ -70,7 +75,10 @@ class Robot:
                 made.batched_positions = self.offsets.astype(np.float32)
 
     def show(self, role: str, visible: bool) -> None:
+        """The bodies of a role; move them afterwards, since they may be new."""
         self.roles[role] = visible
+        if visible:
+            self._make(role)
         for (_, own), made in self.objects.items():
             if own == role:
                 made.visible = visible

@@ -27,6 +27,7 @@ from jaxrbd.viewer.posing import Posing
 from jaxrbd.viewer.scene import Robot, extent
 
 TILES = 64  # environments side by side: more are a crowd
+TRIANGLES = 1e6  # of all of them, to begin with: a browser without a graphics card takes seconds for more
 PORTS = range(8080, 8180)
 
 
@@ -58,7 +59,8 @@ class Viewer:
         self.constraints, self.wrenches, self.multipliers = constraints, wrenches, multipliers
         Overlays.check(sys, constraints, wrenches, multipliers)
         count = self.motion.environments if self.motion is not None else 1
-        self._count = min(count, TILES) if environments is None else environments
+        bearable = max(1, int(TRIANGLES / max(self.drawing.triangles, 1)))
+        self._count = min(count, TILES, bearable) if environments is None else environments
         if self._count < 1 or (self._count > count and not live):
             raise ArgumentError(f"environments is {environments}, but the path has {count}.")
         self.which = np.arange(self._count)
