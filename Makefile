@@ -32,7 +32,7 @@ test-viewer: $(VENV)/.test
 	@command -v chromium >/dev/null || apt-get install -y --no-install-recommends chromium || \
 	  { apt-get update && apt-get install -y --no-install-recommends chromium; } || \
 	  { echo "make test-viewer needs Chromium: install it (Debian: apt-get install chromium)"; exit 1; }
-	$(BIN)/python -m pytest --browser tests/test_viewer.py tests/test_viewer_pages.py $(ARGS)
+	$(BIN)/python -m pytest --browser --all-robots tests/test_viewer.py tests/test_viewer_pages.py $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check $(SOURCES)

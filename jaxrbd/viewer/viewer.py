@@ -103,7 +103,7 @@ class Viewer:
         side = self.spacing * (np.ceil(np.sqrt(self._count)) - 1)  # of the grid of environments
         low, high = self._low, self._high + np.array([side, side, 0.0])
         middle, size = (low + high) / 2, float(np.linalg.norm(high - low))
-        camera.position = tuple(middle + max(size, 0.3) * np.array([0.55, -0.6, 0.35]))
+        camera.position = tuple(middle + max(size, 0.3) * np.array([0.7, -0.75, 0.42]))
         camera.look_at = tuple(middle)
 
     def rebuild(self) -> None:
