@@ -5,7 +5,7 @@ Functions take a System and plain arrays, unbatched; wrap them in `jax.vmap`, `j
 
 import typing as _typing
 
-from jaxrbd import checkpoint, constraints, joints
+from jaxrbd import constraints, joints
 from jaxrbd.constraints import (
     Classic,
     ConstrainedABA,
@@ -87,13 +87,13 @@ from jaxrbd.tree.rnea import bias_force, gravity_force, inverse_dynamics
 __version__ = "0.1.0"
 
 if _typing.TYPE_CHECKING:
-    from jaxrbd import viewer
+    from jaxrbd import checkpoint, viewer
 
 
 def __getattr__(name: str) -> _typing.Any:
-    """`rbd.viewer` is imported when it is first used, and nothing of it before."""
-    if name == "viewer":
+    """`rbd.viewer` and `rbd.checkpoint` are imported when they are first used."""
+    if name in ("checkpoint", "viewer"):
         from importlib import import_module
 
-        return import_module("jaxrbd.viewer")
+        return import_module(f"jaxrbd.{name}")
     raise AttributeError(f"module 'jaxrbd' has no attribute {name!r}")
