@@ -504,17 +504,19 @@ def test_checkpoints_and_what_is_kept_do_not_change_numbers(request):
 
 
 @pytest.mark.all_robots
-def test_memory_of_a_rollout_gradient():
-    """Every step keeps q, v, tau, a and what stands for dry friction, a damper and an armature.
+@pytest.mark.parametrize(("implicit", "vectors"), [(False, 4), (True, 6)], ids=["explicit", "implicit"])
+def test_memory_of_a_rollout_gradient(implicit, vectors):
+    """Every step keeps q, v, tau and a, nothing of the forces; with checkpoints it grows at most like √T.
 
-    Nothing of the forces; with checkpoints it grows at most like √T.
+    Implicit dampers are part of M, and with dry friction they depend on v: a damper and an armature more.
     """
-    sys = rbd.zoo.arm7()
+    sys, integrator = rbd.zoo.arm7(), rbd.SemiImplicitEuler(dt=1e-3, implicit_damping=implicit)
 
     def temporaries(steps, checkpoint):
         def cost(q, v, gains):
             damp = lambda q, v, t: -gains * v  # noqa: E731
-            path = rbd.rollout(sys, rbd.State(q, v), damp, steps=steps, checkpoint=checkpoint, keep="last")
+            how = {"steps": steps, "checkpoint": checkpoint, "keep": "last"}
+            path = rbd.rollout(sys, rbd.State(q, v), damp, integrator, **how)
             return jnp.sum(path.value.q**2) + jnp.sum(path.value.v**2)
 
         x = jax.ShapeDtypeStruct((sys.nv,), sys.dtype)
@@ -522,7 +524,7 @@ def test_memory_of_a_rollout_gradient():
         return compiled.memory_analysis().temp_size_in_bytes
 
     a_step = (temporaries(512, None) - temporaries(256, None)) / 256
-    assert a_step <= 6 * sys.nv * sys.dtype.itemsize
+    assert a_step <= vectors * sys.nv * sys.dtype.itemsize
     assert temporaries(4096, "sqrt") <= 64**0.6 * temporaries(64, "sqrt")
 
 

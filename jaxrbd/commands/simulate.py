@@ -117,7 +117,8 @@ def _check(args) -> None:
     if args.view or args.html:
         from jaxrbd.viewer.extras import need
 
-        need("viser", "the viewer"), need("trimesh", "the viewer")
+        for package in ("viser", "trimesh"):
+            need(package, "the viewer")
 
 
 def _watched(args) -> int:

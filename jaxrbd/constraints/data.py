@@ -185,6 +185,13 @@ def as_constraints(constraints: ConstraintsLike) -> Constraints:
     )
 
 
+def fitting(sys: System, constraints: ConstraintsLike) -> Constraints:
+    """One set, made for this System."""
+    con = as_constraints(constraints)
+    check_constraints(sys, con)
+    return con
+
+
 def check_constraints(sys: System, con: Constraints) -> None:
     """Constraints made for another System are found out by their frame and freedom numbers and precision."""
     for e in con.entries:

@@ -7,7 +7,7 @@ from functools import lru_cache
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.data import Constraints, ConstraintsLike, Entry, as_constraints, check_constraints
+from jaxrbd.constraints.data import Constraints, ConstraintsLike, Entry, fitting
 from jaxrbd.constraints.rows import Moving, Rows, constraint_rows, motion, table_of
 from jaxrbd.engine.gather import gather, put
 from jaxrbd.model.system import System, Topology
@@ -23,13 +23,13 @@ from jaxrbd.typing import Array, ArrayLike
 def constraint_error(sys: System, constraints: ConstraintsLike, q: ArrayLike) -> Array:
     """phi(q), (m,): zero where the constraints are met; zero for rows at the level of velocities."""
     (q,) = arguments(sys, q=q)
-    return evaluate(sys, _fitting(sys, constraints), q, jnp.zeros(sys.nv, q.dtype), None)[0]
+    return evaluate(sys, fitting(sys, constraints), q, jnp.zeros(sys.nv, q.dtype), None)[0]
 
 
 def constraint_velocity(sys: System, constraints: ConstraintsLike, q: ArrayLike, v: ArrayLike) -> Array:
     """J(q) v, (m,)."""
     q, v = arguments(sys, q=q, v=v)
-    return evaluate(sys, _fitting(sys, constraints), q, v, None)[1]
+    return evaluate(sys, fitting(sys, constraints), q, v, None)[1]
 
 
 def constraint_acceleration(
@@ -38,25 +38,19 @@ def constraint_acceleration(
     """J(q) a + J̇(q, v) v, (m,); with a None the bias J̇v alone."""
     q, v = arguments(sys, q=q, v=v)
     a = None if a is None else arguments(sys, a=a)[0]
-    return evaluate(sys, _fitting(sys, constraints), q, v, a)[2]
+    return evaluate(sys, fitting(sys, constraints), q, v, a)[2]
 
 
 def constraint_target(sys: System, constraints: ConstraintsLike, q: ArrayLike, v: ArrayLike) -> Array:
     """a*, (m,): the acceleration that the rows should have, Baumgarte's correction included."""
     q, v = arguments(sys, q=q, v=v)
-    return evaluate(sys, _fitting(sys, constraints), q, v, None)[3]
+    return evaluate(sys, fitting(sys, constraints), q, v, None)[3]
 
 
 def constraint_jacobian(sys: System, constraints: ConstraintsLike, q: ArrayLike) -> Array:
     """J(q), (m, nv): J v is the velocity of the rows, Jᵀ lam the joint forces of multipliers lam."""
     (q,) = arguments(sys, q=q)
-    return _jacobian_kernel(sys, _fitting(sys, constraints), q)
-
-
-def _fitting(sys: System, constraints) -> Constraints:
-    con = as_constraints(constraints)
-    check_constraints(sys, con)
-    return con
+    return _jacobian_kernel(sys, fitting(sys, constraints), q)
 
 
 @kernel(lambda sys, con, *_: [(con.rows,)] * 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.data import Constraints, ConstraintsLike, as_constraints, check_constraints
+from jaxrbd.constraints.data import Constraints, ConstraintsLike, fitting
 from jaxrbd.constraints.kinds.frames import Frames
 from jaxrbd.constraints.rows import constraint_rows, motion, sum_by_row, table_of
 from jaxrbd.engine.gather import gather
@@ -23,7 +23,7 @@ def constraint_places(sys: System, constraints: ConstraintsLike, q: ArrayLike) -
 
     NaN for constraints between joints, and for a user's function.
     """
-    con = _fitting(sys, constraints)
+    con = fitting(sys, constraints)
     R, p = frame_poses(sys, q)
     R = jnp.concatenate([R, jnp.eye(3, dtype=R.dtype)[None]])  # the world is frame -1
     p = jnp.concatenate([p, jnp.zeros_like(p[:1])])
@@ -41,7 +41,7 @@ def constraint_wrenches(sys: System, constraints: ConstraintsLike, q: ArrayLike,
     In world axes, the torque about the constraint's place in A (`constraint_places`). Zero for constraints
     between joints. Body B feels the opposite force.
     """
-    con = _fitting(sys, constraints)
+    con = fitting(sys, constraints)
     (q,) = arguments(sys, q=q)
     lam = jnp.asarray(lam, q.dtype)
     if lam.shape != (con.rows,):
@@ -74,9 +74,3 @@ def _root_of(sys: System, slots: np.ndarray) -> np.ndarray:
     """The root whose origin positions of these slots are measured from."""
     nodes = nodes_of(sys.topology)
     return np.concatenate([nodes.root, np.arange(nodes.nroots)])[slots]
-
-
-def _fitting(sys: System, constraints: ConstraintsLike) -> Constraints:
-    con = as_constraints(constraints)
-    check_constraints(sys, con)
-    return con

@@ -1,11 +1,13 @@
-"""Packages that only the viewer needs, imported when they are needed: `import jaxrbd` stays without them."""
+"""What the viewer needs of the machine: packages, imported when they are used, and files to write to."""
 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from types import ModuleType
 
-from jaxrbd.errors import ArgumentError
+from jaxrbd.errors import ArgumentError, FileError
+from jaxrbd.typing import StrPath
 
 
 def need(module: str, what: str) -> ModuleType:
@@ -17,3 +19,13 @@ def need(module: str, what: str) -> ModuleType:
             raise
         text = f"{what} needs {error.name}. Install it with: pip install 'jaxrbd[viewer]'"
         raise ArgumentError(text) from None
+
+
+def output_file(file: StrPath, ending: str) -> Path:
+    """A file that can be written to, of the right name: found out before the work, not after it."""
+    file = Path(file)
+    if file.suffix.lower() != ending:
+        raise ArgumentError(f"{file}: the file name does not end in {ending}. Rename it.")
+    if not file.parent.is_dir():
+        raise FileError(str(file), f"the folder {file.parent} does not exist", "Create it first.")
+    return file

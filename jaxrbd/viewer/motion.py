@@ -16,6 +16,7 @@ from jaxrbd.integrators import State
 from jaxrbd.model.system import System, check_system
 from jaxrbd.solution import Solution
 from jaxrbd.tree.frames import forward_kinematics, frame_poses
+from jaxrbd.tree.momentum import kinetic_energy, potential_energy
 
 PathLike = Any  # State, Solution of one, checkpoint.Run, or q: (nq,), (T, nq) or (E, T, nq)
 
@@ -45,18 +46,13 @@ class Motion:
     def signal(self, sys: System, name: str, environment: int) -> np.ndarray:
         """One number per frame; `signals` lists the names."""
         kind, _, joint = name.partition(" ")
+        q, v = self.q[environment], None if self.v is None else self.v[environment]
         if joint:
-            x = self.q if kind == "q" else self.v
-            at, _, component = joint.partition("[")
-            index = sys.q_index(at) if kind == "q" else sys.v_index(at)
-            return np.asarray(x)[environment, :, index.start + int(component[:-1] or 0 if component else 0)]
-        from jaxrbd.tree.momentum import kinetic_energy, potential_energy
-
-        q, v = jnp.asarray(self.q[environment], sys.dtype), self.v[environment]  # type: ignore[index]
-        kinetic = lambda: jax.jit(jax.vmap(kinetic_energy, (None, 0, 0)))(sys, q, jnp.asarray(v, sys.dtype))  # noqa: E731
-        potential = lambda: jax.jit(jax.vmap(potential_energy, (None, 0)))(sys, q)  # noqa: E731
-        found = {"kinetic": kinetic, "potential": potential, "total": lambda: kinetic() + potential()}
-        return np.asarray(found[kind]())
+            joint, _, component = joint.removesuffix("]").partition("[")
+            x, index = (q, sys.q_index(joint)) if kind == "q" else (v, sys.v_index(joint))
+            return np.asarray(x)[:, index.start + int(component or 0)]
+        states = jnp.asarray(q, sys.dtype), jnp.asarray(v, sys.dtype)
+        return np.asarray(_energies(sys.topology)(sys, *states)[kind])
 
     def signals(self, sys: System) -> list[str]:
         """Names of what `signal` gives."""
@@ -80,6 +76,8 @@ def _components(joints, index) -> list[str]:
 def read_motion(sys: System, path: PathLike, dt: float = 1e-3) -> Motion:
     """A path as frames. Frames are `dt` apart, unless the path knows it (a Run)."""
     check_system(sys, "viewer")
+    if isinstance(path, Motion):
+        return path
     if isinstance(path, Run):
         frames, axis = path.frames(), path.about["time_axis"]
         if "q" not in frames:
@@ -130,6 +128,15 @@ def all_frames(sys: System, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """World poses of all frames, likewise."""
     R, p = _frames(sys.topology)(sys, jnp.asarray(q, sys.dtype))
     return np.asarray(R, float), np.asarray(p, float)
+
+
+@lru_cache(maxsize=64)
+def _energies(topology):
+    def one(sys, q, v):
+        kinetic, potential = kinetic_energy(sys, q, v), potential_energy(sys, q)
+        return {"kinetic": kinetic, "potential": potential, "total": kinetic + potential}
+
+    return jax.jit(jax.vmap(one, (None, 0, 0)))
 
 
 @lru_cache(maxsize=64)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints import constraint_places, constraint_wrenches
-from jaxrbd.constraints.data import ConstraintsLike, as_constraints, check_constraints
+from jaxrbd.constraints.data import ConstraintsLike, fitting
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System
 from jaxrbd.viewer.motion import all_frames, quaternions
@@ -53,10 +53,8 @@ class Overlays:
     @staticmethod
     def check(sys: System, constraints: ConstraintsLike | None, wrenches: Any, multipliers: Any):
         """What to draw, of the right shapes: constraints, wrenches (E, T, nb, 6), multipliers (E, T, m)."""
-        con = None if constraints is None else as_constraints(constraints)
-        if con is not None:
-            check_constraints(sys, con)
-        elif multipliers is not None:
+        con = None if constraints is None else fitting(sys, constraints)
+        if con is None and multipliers is not None:
             raise ArgumentError("multipliers are given without constraints=, so nobody knows where they act.")
         lam = None if con is None else _along("multipliers", multipliers, (con.rows,))
         return con, _along("wrenches", wrenches, (sys.nb, 6)), lam

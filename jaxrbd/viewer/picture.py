@@ -11,7 +11,7 @@ from jaxrbd.errors import ArgumentError, FileError
 from jaxrbd.model.system import System
 from jaxrbd.typing import StrPath
 from jaxrbd.viewer.drawing import GREY, Drawing, draw
-from jaxrbd.viewer.extras import need
+from jaxrbd.viewer.extras import need, output_file
 from jaxrbd.viewer.motion import PathLike, poses, read_motion
 from jaxrbd.viewer.raster import LIGHT, Camera, Canvas, shaded
 from jaxrbd.viewer.scene import extent
@@ -37,7 +37,7 @@ def save_png(
 
     `camera`: (position, look at) in the world; `roles`: "visual", "collision", "inertia".
     """
-    file, path = _checked(file, ".png"), sys.q0 if q is None else q
+    file, path = output_file(file, ".png"), sys.q0 if q is None else q
     path = np.asarray(path) if isinstance(path, (list, tuple)) else path
     if getattr(path, "ndim", 1) == 2:
         path = np.asarray(path)[:, None]
@@ -62,7 +62,7 @@ def save_gif(
     ground: bool = True,
 ) -> Path:
     """A film of a path, `fps` pictures a second, at `speed` times real time; it repeats."""
-    file = _checked(file, ".gif")
+    file = output_file(file, ".gif")
     if not (fps > 0 and speed > 0):
         raise ArgumentError(f"fps is {fps} and speed {speed}, expected positive numbers.")
     motion = read_motion(sys, path, dt)
@@ -191,15 +191,6 @@ def _count(motion, environments: int | None) -> int:
     if not 1 <= count <= motion.environments:
         raise ArgumentError(f"environments is {environments}, but the path has {motion.environments}.")
     return count
-
-
-def _checked(file: StrPath, ending: str) -> Path:
-    file = Path(file)
-    if file.suffix.lower() != ending:
-        raise ArgumentError(f"{file}: the file name does not end in {ending}. Rename it.")
-    if not file.parent.is_dir():
-        raise FileError(str(file), f"the folder {file.parent} does not exist", "Create it first.")
-    return file
 
 
 def _write(file: Path, pictures, fps: float | None) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from jaxrbd.errors import ArgumentError, FileError
 from jaxrbd.model.system import System
 from jaxrbd.typing import StrPath
+from jaxrbd.viewer.extras import output_file
 from jaxrbd.viewer.motion import PathLike, read_motion
 from jaxrbd.viewer.viewer import TILES, Viewer
 
@@ -51,32 +52,26 @@ def save_html(
     switches `show` names ("collision", "frames", …). `fps` states per second of the path are kept, fewer
     where the poses of all bodies would take more than 30 MB; `thinned` of what is returned says so.
     """
-    file = Path(file)
-    if file.suffix.lower() not in (".html", ".htm"):
-        raise ArgumentError(f"{file}: the file name does not end in .html. Rename it.")
-    if not file.parent.is_dir():
-        raise FileError(str(file), f"the folder {file.parent} does not exist", "Create it first.")
+    file = output_file(file, ".html")
     if not fps > 0:
         raise ArgumentError(f"fps is {fps}, expected a positive number of states per second.")
-    if environments is None:
-        environments = min(read_motion(sys, path, dt).environments, TILES)
-    with Viewer(sys, path, dt=dt, environments=environments, **what) as viewer:
-        assert viewer.motion is not None
+    motion = read_motion(sys, path, dt)
+    count = min(motion.environments, TILES) if environments is None else environments
+    with Viewer(sys, motion, dt=dt, environments=count, **what) as viewer:
         if viewer.player is not None:
             viewer.player.stop()
         for name in show:
             viewer.switch(name, True)
-        keep = _kept(viewer, fps)
+        keep = _kept(motion.t, fps, count * max(1, len(viewer.objects)))
         viewer.draw(int(keep[0]))
         record = viewer.server.get_scene_serializer()
-        t = viewer.motion.t
+        t = motion.t
         for last, k in itertools.pairwise(keep):
             record.insert_sleep(float(t[k] - t[last]))
             viewer.draw(int(k))
         record.insert_sleep(1 / fps)
         text = record.as_html()
-        count, every = len(viewer.which), viewer.motion.environments
-        thinned = _thinned(len(keep), len(t), count, every)
+        thinned = _thinned(len(keep), len(t), count, motion.environments)
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -85,13 +80,10 @@ def save_html(
     return Replay(file, len(keep), count, len(text.encode()), thinned)
 
 
-def _kept(viewer: Viewer, fps: float) -> np.ndarray:
-    """Which states of the path are written."""
-    assert viewer.motion is not None
-    t = viewer.motion.t
+def _kept(t: np.ndarray, fps: float, objects: int) -> np.ndarray:
+    """Which states of the path are written, if each has the poses of so many objects."""
     wanted = min(len(t), int(np.ceil((t[-1] - t[0]) * fps)) + 1)
-    per_frame = 28 * len(viewer.which) * max(len(viewer.robot.objects), 1)  # type: ignore[union-attr]
-    wanted = max(2, min(wanted, int(BUDGET / per_frame))) if len(t) > 1 else 1
+    wanted = max(2, min(wanted, int(BUDGET / (28 * objects)))) if len(t) > 1 else 1
     return np.unique(np.linspace(0, len(t) - 1, wanted).round().astype(int))
 
 

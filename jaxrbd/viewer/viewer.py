@@ -127,6 +127,11 @@ class Viewer:
             self._mark()
             self.draw(self.frame)
 
+    @property
+    def objects(self) -> list[Any]:
+        """Those of the robots and ghosts that a path moves."""
+        return [x for robot in (self.robot, self.ghost) if robot is not None for x in robot.objects.values()]
+
     def draw(self, k: int) -> None:
         """Frame k of the path."""
         if self.motion is None:
