@@ -253,6 +253,7 @@ FOUND = (
     ("light chain", "ProxLTLs", "float64"),
     ("repeated rod", "ConstrainedABA", "float32"),
     ("pivot", "Classic", "float64"),
+    ("cassie_leg", "Classic", "float32"),
     ("arm7", "Dense", "float32"),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from jaxrbd.constraints.joint_space import on_mass_factor
+from jaxrbd.constraints.joint_space import dense_jacobian, moving, on_mass_factor
 from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.prox_ltl import damped_inverse
 from jaxrbd.constraints.solver import Proximal
@@ -30,5 +30,7 @@ class Classic(Proximal):
     def solve(self, task: Task, settings: Settings) -> Found:
         undamped = lambda mobility, _: jnp.full_like(mobility, jnp.inf)  # noqa: E731
         found = on_mass_factor(task, settings, damped_inverse, undamped)
-        verdict = jnp.where(found.verdict == Result.converged, found.verdict, Result.not_converged)
+        # a row that nothing moves is rounding, and so is its multiplier, though the second time repeats both
+        right = (found.verdict == Result.converged) & jnp.all(moving(dense_jacobian(task)), 0)
+        verdict = jnp.where(right, found.verdict, Result.not_converged)
         return found._replace(verdict=verdict.astype(found.verdict.dtype))

@@ -74,9 +74,13 @@ def joint_space(J, correct: Callable, first: Callable | None = None) -> Method:
 def joint_mobility(J, inertias):
     """J M^-1 Jᵀ of every row as if M were diagonal, (m, B); rows that nothing moves as the quickest one."""
     d = jnp.sum(J * J / inertias[None], 1)
+    return jnp.where(moving(J), d, jnp.maximum(by_row(d), jnp.finfo(d.dtype).tiny))
+
+
+def moving(J):
+    """Which rows of J are more than rounding, (m, B)."""
     squares = jnp.sum(J * J, 1)
-    rounding = (1e3 * jnp.finfo(d.dtype).eps) ** 2 * by_row(squares)
-    return jnp.where(squares > rounding, d, jnp.maximum(by_row(d), jnp.finfo(d.dtype).tiny))
+    return squares > (1e3 * jnp.finfo(J.dtype).eps) ** 2 * by_row(squares)
 
 
 def unbalanced(task: Task, a, lam, load=None):
