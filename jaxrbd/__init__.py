@@ -6,6 +6,17 @@ Functions take a System and plain arrays, unbatched; wrap them in `jax.vmap`, `j
 import typing as _typing
 
 from jaxrbd import constraints, joints
+from jaxrbd.clusters import (
+    attach,
+    close_loops,
+    cluster,
+    combine,
+    load,
+    lock_joints,
+    loop_function,
+    projected_dynamics,
+    reflected,
+)
 from jaxrbd.constraints import (
     Classic,
     ConstrainedABA,
@@ -35,14 +46,13 @@ from jaxrbd.model.compile import build
 from jaxrbd.model.convert import from_mujoco, from_pinocchio, to_mujoco, to_pinocchio
 from jaxrbd.model.describe import describe, to_urdf
 from jaxrbd.model.description import Description
-from jaxrbd.model.edit import attach, combine, lock_joints
-from jaxrbd.model.load import load, read_description
+from jaxrbd.model.load import read_description
 from jaxrbd.model.save import load_system, save
 from jaxrbd.model.system import System, pytree, static
 from jaxrbd.simulate import linearize, rollout, step
 from jaxrbd.solution import Result, Solution
 from jaxrbd.tree.aba import forward_dynamics, mass_matrix_inverse, mass_matrix_solve
-from jaxrbd.tree.arguments import check
+from jaxrbd.tree.check import check
 from jaxrbd.tree.cholesky import mass_matrix_factor, solve_factor
 from jaxrbd.tree.coriolis import coriolis_matrix
 from jaxrbd.tree.crba import mass_matrix
@@ -76,6 +86,7 @@ from jaxrbd.tree.momentum import (
     potential_energy,
     total_mass,
 )
+from jaxrbd.tree.opening import from_tree, loop_bias, loop_error, loop_jacobian, to_tree
 from jaxrbd.tree.regressor import (
     inertial_parameters,
     joint_torque_regressor,

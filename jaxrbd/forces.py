@@ -15,6 +15,7 @@ from jaxrbd.errors import ArgumentError
 from jaxrbd.joints import TYPES
 from jaxrbd.model.system import System, Topology
 from jaxrbd.tree.arguments import arguments, array
+from jaxrbd.tree.opening import joint_forces, opened
 from jaxrbd.typing import Array, ArrayLike
 
 # These forces cost little: reverse mode computes their insides again rather than keep them for every step.
@@ -55,10 +56,10 @@ def passive_force(sys: System, q: ArrayLike, v: ArrayLike) -> Array:
     """Springs, damping, smoothed dry friction and limit springs: the joint forces that `step` adds, (nv,).
 
     tau = -k (q - q_rest) - d v - friction tanh(v / slip_speed) - limit springs. Springs and limits act on
-    joints with scalar coordinates.
+    joints with scalar coordinates. With clusters these are the joints of the open tree, and Gᵀ their forces.
     """
     q, v = arguments(sys, q=q, v=v)
-    return _passive_force(sys, q, v)
+    return joint_forces(sys, q, _passive_force(*opened(sys, q, v)))
 
 
 @_forgetful
@@ -102,7 +103,8 @@ def actuator_force(sys: System, q: ArrayLike, v: ArrayLike, u: ArrayLike) -> Arr
     u = array("u", u, (sys.nu,), f"(nu,) = ({sys.nu},)", sys.dtype)
     if sys.nu == 0:
         return jnp.zeros(sys.nv, q.dtype)
-    return _actuator_force(sys, q, v, u)
+    tree, q_t, v_t = opened(sys, q, v)
+    return joint_forces(sys, q, _actuator_force(tree, q_t, v_t, u))
 
 
 @_forgetful

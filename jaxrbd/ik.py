@@ -25,7 +25,7 @@ from jaxrbd.joints import TYPES
 from jaxrbd.model.system import System, find, pytree, static
 from jaxrbd.solution import Result, Solution, largest
 from jaxrbd.tree.arguments import arguments, array
-from jaxrbd.tree.manifold import difference, integrate, normalize
+from jaxrbd.tree.manifold import close, difference, integrate, normalize
 from jaxrbd.typing import ArrayLike
 
 STILL = 1e-3  # cosine between the error and what joints can change of it, below which nothing is left to gain
@@ -87,7 +87,7 @@ def inverse_kinematics(
 
     The search is local: `jax.vmap` over several q0 and keep the best. A target out of reach ends in
     `Result.stationary` or `not_converged`, with q finite and within limits. Limits of spherical and free
-    joints are not regarded.
+    joints are not regarded, nor those of joints that follow others through loops.
     """
     solver = GaussNewton() if solver is None else solver
     if not isinstance(solver, GaussNewton):
@@ -120,12 +120,13 @@ def _solve(tasks, fixed_joints, sys, q0, goals, weights, rest, rest_weight, solv
     if tolerance is None:
         tolerance = 1e-8 if dtype == jnp.float64 else 1e-5
     tolerance, step_limit = jnp.asarray(tolerance, dtype), jnp.asarray(solver.step_limit, dtype)
-    movable, scalar_q, scalar_v = _coordinates(sys, fixed_joints)
-    lower = jnp.full(sys.nv, -jnp.inf, dtype).at[scalar_v].set(sys.lower[scalar_v])
-    upper = jnp.full(sys.nv, jnp.inf, dtype).at[scalar_v].set(sys.upper[scalar_v])
+    movable, scalar_q, scalar_v, dofs = _coordinates(sys, fixed_joints)
+    lower = jnp.full(sys.nv, -jnp.inf, dtype).at[scalar_v].set(sys.lower[dofs])
+    upper = jnp.full(sys.nv, jnp.inf, dtype).at[scalar_v].set(sys.upper[dofs])
 
     def clip(q):
-        return q.at[scalar_q].set(jnp.clip(q[scalar_q], lower[scalar_v], upper[scalar_v]))
+        q = q.at[scalar_q].set(jnp.clip(q[scalar_q], lower[scalar_v], upper[scalar_v]))
+        return close(sys, q) if sys.topology.clusters else q
 
     def evaluate(q) -> _Point:
         e, J = frame_errors(tasks, sys, q, goals, weights)
@@ -213,15 +214,21 @@ def _fading(iterations: int, with_rest: bool):
 
 
 def _coordinates(sys: System, fixed_joints):
-    """Mask of the degrees of freedom that move, and where those that limits apply to stand in q and in v."""
+    """Mask of the degrees of freedom that move, and where those that limits apply to stand in q, v and
+    leaves.
+    """
+    t = sys.topology
     movable = np.ones(sys.nv)
-    scalar_q: list[int] = []
-    scalar_v: list[int] = []
-    for name, kind in zip(sys.joint_names, sys.joint_types):
+    places: list[tuple[int, int, int]] = []
+    for i, (name, kind) in enumerate(zip(sys.joint_names, sys.joint_types)):
+        own = [d for d in range(t.v_starts[i], t.v_starts[i + 1]) if not t.clusters or d in t.independent]
+        if not own:  # others move it
+            continue
         q, v = sys.q_index(name), sys.v_index(name)
         if name in fixed_joints:
             movable[v] = 0.0
         elif not TYPES[kind].on_manifold:
-            scalar_q += range(q.start, q.stop)
-            scalar_v += range(v.start, v.stop)
-    return jnp.asarray(movable, sys.dtype), np.array(scalar_q, int), np.array(scalar_v, int)
+            first = t.v_starts[i]
+            places += [(q.start + d - first, v.start + k, d) for k, d in enumerate(own)]
+    scalar_q, scalar_v, dofs = np.array(places, int).reshape(-1, 3).T
+    return jnp.asarray(movable, sys.dtype), scalar_q, scalar_v, dofs

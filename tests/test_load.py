@@ -39,11 +39,11 @@ def texts(call) -> list[str]:
 
 
 def test_warnings_point_at_the_line_that_called():
-    heavy = URDF.replace('ixx="1"', 'ixx="9"').replace("</robot>", "<xacro:arg/><loop/></robot>")
+    heavy = URDF.replace('ixx="1"', 'ixx="9"').replace("</robot>", "<xacro:arg/></robot>")
     odd = MJCF.format(
         '<option timestep="0.01" density="1"/>', '<equality><joint joint1="j" joint2="k"/></equality>'
     )
-    for text, count in ((heavy, 5), (odd, 3)):
+    for text, count in ((heavy, 4), (odd, 3)):
         for call in (lambda t=text: rbd.load(t), lambda t=text: rbd.build(read_description(t), base="free")):
             found = caught(call)
             assert {w.filename for w in found} == {__file__}
@@ -97,10 +97,15 @@ def test_actuators_of_disabled_groups_are_left_out():
     np.testing.assert_allclose(sys.keyframe_u[0], [4.0])
 
 
-def test_loops_of_a_urdf_are_named():
-    text = URDF.replace("</robot>", '<loop name="l" type="x"/>\n<coupling name="c"/></robot>')
-    (message,) = (t for t in texts(lambda: rbd.load(text)) if "not read" in t)
-    assert "<loop> 'l' (line 6), <coupling> 'c' (line 7)" in message and "jaxrbd.constraints" in message
+def test_bad_loops_of_a_urdf_name_their_place():
+    for element, cause in (
+        ('<loop name="l" type="x"/>', r'loop "l" .line 6.*unknown loop type "x"'),
+        ('<loop name="l" type="revolute"/>', "no <predecessor>"),
+        ('<coupling name="c"/>', r'coupling "c" .line 6.*no <predecessor>'),
+        ('<coupling name="c"><term joint="no" coefficient="1"/></coupling>', "does not exist"),
+    ):
+        with pytest.raises(rbd.ModelError, match=cause):
+            rbd.load(URDF.replace("</robot>", element + "</robot>"))
 
 
 # --- xacro, packages, includes ---------------------------------------------------------------------------

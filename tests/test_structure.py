@@ -19,6 +19,7 @@ LAYERS = [
     ("engine",),
     ("tree",),
     ("solution", "forces", "inertia", "ik_targets", "ik"),
+    ("clusters",),
     ("constraints",),
     ("integrators",),
     ("controllers",),

@@ -30,6 +30,7 @@ from jaxrbd.constraints.kinds import (
     function,
     hinge,
     hold,
+    linear,
     of_model,
     point_on_plane,
     rolling,

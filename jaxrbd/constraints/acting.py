@@ -11,8 +11,7 @@ import numpy as np
 from jaxrbd.constraints.plan import Plan
 from jaxrbd.constraints.rows import Table, sum_by_row, summed_wrenches
 from jaxrbd.engine.gather import gather
-from jaxrbd.tree.aba import zero_articulated
-from jaxrbd.tree.spatial import ArticulatedInertia, Force, Motion
+from jaxrbd.tree.spatial import ArticulatedInertia, Force, Motion, zero_articulated
 
 
 class Acting(NamedTuple):

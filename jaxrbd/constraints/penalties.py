@@ -20,8 +20,9 @@ from jaxrbd.constraints.supporting import Problem
 from jaxrbd.engine.gather import gather
 from jaxrbd.engine.scan import inward
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import factor_ldl, symmetric_matrix, zero_articulated
-from jaxrbd.tree.spatial import Force
+from jaxrbd.tree.aba import symmetric_matrix
+from jaxrbd.tree.ldl import factor_ldl
+from jaxrbd.tree.spatial import Force, zero_articulated
 
 KAPPA = {"float64": 1e7, "float32": 3e4}
 LOCAL_KAPPA = {"float64": 1e9, "float32": 1e6}  # of `local_mobility`, which is larger than what a row sees

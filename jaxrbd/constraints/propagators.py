@@ -28,10 +28,10 @@ from jaxrbd.engine.gather import gather, gather_sum
 from jaxrbd.engine.scan import inward, outward
 from jaxrbd.model.system import Topology
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import solve_roots, zero_articulated
+from jaxrbd.tree.aba import solve_roots
 from jaxrbd.tree.node import Pivot
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Mat3, Motion, Sym3, Vec3
+from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Mat3, Motion, Sym3, Vec3, zero_articulated
 
 
 def half_rows(t: Topology, on: OnLinks, meeting: Meeting):

@@ -24,11 +24,10 @@ from jaxrbd.constraints.task import Task
 from jaxrbd.engine.gather import gather
 from jaxrbd.model.system import pytree
 from jaxrbd.tree import sparse
-from jaxrbd.tree.aba import zero_articulated
 from jaxrbd.tree.cholesky import mass_pattern
 from jaxrbd.tree.crba import mass_matrix_with
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.spatial import Force
+from jaxrbd.tree.spatial import Force, zero_articulated
 
 
 @pytree

@@ -18,10 +18,11 @@ from jaxrbd.engine.gather import gather
 from jaxrbd.engine.scan import inward
 from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import heavy_nodes, joint_accelerations, root_armature, zero_articulated
+from jaxrbd.tree.aba import joint_accelerations, root_armature
+from jaxrbd.tree.freedoms import heavy_nodes
 from jaxrbd.tree.node import Node, Pivot
 from jaxrbd.tree.nodes import nodes_of
-from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Inertia, Motion
+from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Inertia, Motion, zero_articulated
 
 
 class Problem(NamedTuple):

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jaxrbd.engine.gather import gather, gather_sum
 from jaxrbd.engine.schedule import Schedule
 from jaxrbd.engine.sweep import sweep
 
@@ -23,6 +25,8 @@ def outward(nodes: Schedule, body, xs, root):
     """
     if nodes.size == 0:
         return jax.tree.map(lambda r: r[:0], root)
+    if nodes.folded:
+        return _outward_folded(nodes, body, xs, root)
     start, treedef = jax.tree.flatten(root)
     leaves, unpack = _split_zeros(xs)
 
@@ -39,6 +43,8 @@ def inward(nodes: Schedule, body, xs, zero):
     `zero` is the sum over no children, leaves (..., B). Returns the sums that arrive at the roots,
     (nroots, ..., B), and `out` for all slots.
     """
+    if nodes.folded:
+        return _inward_folded(nodes, body, xs, zero)
     start, treedef = jax.tree.flatten(jax.tree.map(lambda z: z[None], zero))
     if nodes.size == 0:
         empty = [jnp.broadcast_to(z, (nodes.nroots,) + z.shape[1:]) for z in start]
@@ -58,6 +64,37 @@ def inward(nodes: Schedule, body, xs, zero):
     result = sweep(nodes, flat, start, leaves, inward=True)
     sums, out = result[: len(start)], result[len(start) :]
     return jax.tree.unflatten(treedef, sums), jax.tree.unflatten(out_treedef, out)
+
+
+def _outward_folded(nodes: Schedule, body, xs, root):
+    """The scan, then all folded slots at once: nothing depends on them."""
+    n = nodes.rows * nodes.width
+    inner = outward(nodes.in_rows, body, gather(xs, slice(0, n)), root)
+    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), inner, root)
+    above = nodes.parent[n:]
+    above = np.where(above >= nodes.size, above - nodes.folded, above)
+    parent = gather(both, above)
+    tips = body(parent, gather(xs, slice(n, None)))
+    return jax.tree.map(lambda a, y, p: jnp.concatenate([a, _fit(y, p)]), inner, tips, parent)
+
+
+def _inward_folded(nodes: Schedule, body, xs, zero):
+    """All folded slots at once, then the scan, which adds what they hand on to what their parents get."""
+    n = nodes.rows * nodes.width
+    empty = jax.tree.map(lambda z: jnp.broadcast_to(z, (nodes.folded,) + z.shape), zero)
+    part, out = body(empty, gather(xs, slice(n, None)))
+    part = jax.tree.map(lambda e, y: jnp.concatenate([_fit(y, e), jnp.zeros_like(e[:1])]), empty, part)
+    given = jax.tree.map(lambda x: gather_sum(x, nodes.folded_children), part)
+
+    def with_folded(acc, x):
+        more, x = x
+        return body(jax.tree.map(jnp.add, acc, more), x)
+
+    inner = (gather(given, slice(0, n)), gather(xs, slice(0, n)))
+    sums, inner_out = inward(nodes.in_rows, with_folded, inner, zero)
+    sums = jax.tree.map(lambda s, x: s + x[n:], sums, given)
+    behind = lambda a, y: jnp.concatenate([a, jnp.broadcast_to(y, (nodes.folded,) + a.shape[1:])])  # noqa: E731
+    return sums, jax.tree.map(behind, inner_out, out)
 
 
 def _fit(y, like):

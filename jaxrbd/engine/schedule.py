@@ -2,32 +2,69 @@
 
 Nodes are packed into rows of `width` slots such that parents (and, for the inward pass, the next sibling)
 stand in earlier rows; a row is one step of a scan. Slots left over are dead: they compute harmless numbers
-that nobody reads.
+that nobody reads. Nodes without children may be folded: they stand behind the rows, no step of the scan knows
+them, and a pass handles all of them at once, after it (outward) or before it (inward).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """What a sweep needs to know of a forest: N slots in `rows` rows of `width`. All NumPy, all static."""
+    """What a pass needs to know of a forest: `rows` rows of `width` slots, then `folded` more; N in all.
+
+    All NumPy, all static. What only a sweep reads (children, siblings) is of the slots in rows.
+    """
 
     rows: int
     width: int
     nroots: int
     parent: np.ndarray  # (N,) slot, or N + root
-    last_child: np.ndarray  # (N,) slot of the last child, N if none
-    previous_sibling: np.ndarray  # (N,) slot, N if none
-    root_children: np.ndarray  # (nroots, k) slots, N as filler
+    last_child: np.ndarray  # (n,) slot of the last child, n if none; n slots stand in rows
+    previous_sibling: np.ndarray  # (n,) slot, n if none
+    root_children: np.ndarray  # (nroots, k) slots, n as filler
     live: np.ndarray  # (N,) bool
+    folded: int
 
     @property
     def size(self) -> int:
-        return self.rows * self.width
+        return self.rows * self.width + self.folded
+
+    @cached_property
+    def in_rows(self) -> Schedule:
+        """The same forest without its folded slots."""
+        if not self.folded:
+            return self
+        n = self.rows * self.width
+        parent = self.parent[:n]
+        return Schedule(
+            rows=self.rows,
+            width=self.width,
+            nroots=self.nroots,
+            parent=np.where(parent >= self.size, parent - self.folded, parent),
+            last_child=self.last_child,
+            previous_sibling=self.previous_sibling,
+            root_children=self.root_children,
+            live=self.live[:n],
+            folded=0,
+        )
+
+    @cached_property
+    def folded_children(self) -> np.ndarray:
+        """(n + nroots, k): which folded slots, counted from 0, hang on every slot and root; `folded` fills
+        up.
+        """
+        n = self.rows * self.width
+        lists: list[list[int]] = [[] for _ in range(n + self.nroots)]
+        for k, p in enumerate(self.parent[n:]):
+            lists[p if p < n else n + p - self.size].append(k)
+        most = max([1] + [len(x) for x in lists])
+        return np.array([x + [self.folded] * (most - len(x)) for x in lists], int)
 
 
 def schedule(parents, nroots: int, width: int | None = None) -> tuple[dict, np.ndarray]:
@@ -64,6 +101,7 @@ def schedule(parents, nroots: int, width: int | None = None) -> tuple[dict, np.n
         "previous_sibling": previous,
         "root_children": root_children,
         "live": node >= 0,
+        "folded": 0,
     }
     return fields, node
 

@@ -18,9 +18,10 @@ from jaxrbd.integrators.drift import settle
 from jaxrbd.integrators.free_bodies import advance, carry
 from jaxrbd.integrators.momentum import carry_momentum, keep_momentum
 from jaxrbd.joints import TYPES
-from jaxrbd.model.system import System, pytree, static
+from jaxrbd.model.system import System, Topology, pytree, static
 from jaxrbd.solution import Solution
 from jaxrbd.tree.manifold import integrate
+from jaxrbd.tree.opening import opened, tree_of
 from jaxrbd.typing import ArrayLike
 
 
@@ -73,7 +74,7 @@ class SemiImplicitEuler:
         stages: list[Solution] = []
         later = v
         for _ in range(self.friction_iterations if self.implicit_damping else 1):
-            stages.append(problem.replace(sys=self._damped(sys, dt, later)).dynamics(q, v))
+            stages.append(problem.replace(sys=self._damped(sys, dt, q, later)).dynamics(q, v))
             later = v + dt * stages[-1].value.a
         a = stages[-1].value.a
         end = advance(sys, q, v, a, dt)
@@ -82,11 +83,11 @@ class SemiImplicitEuler:
         q1, v1 = end
         return settle(problem, stages, q, q1, v1, carry_momentum if self.conserve_momentum else carry)
 
-    def _damped(self, sys: System, dt, later) -> System:
+    def _damped(self, sys: System, dt, q, later) -> System:
         """The System whose acceleration at v has its dampers and dry friction at v' = v + dt a."""
         if not self.implicit_damping:
             return sys
-        damping = sys.damping + friction_secant(sys, later)
+        damping = sys.damping + friction_secant(sys, opened(sys, q, later)[2])
         # a damper d on v' is an armature dt d, since its force at v is counted already
         armature = sys.armature + dt * damping
         return sys.replace(armature=armature, damping=damping, friction=jnp.zeros_like(sys.friction))
@@ -144,7 +145,16 @@ def exp_inverse(sys: System, u, w):
 
 
 def joint_bracket(sys: System, x, y):
-    """Lie bracket of the joints' groups, joint by joint; zero where coordinates simply add."""
+    """Lie bracket of the joints' groups, joint by joint; zero where coordinates simply add, and in
+    clusters.
+    """
+    t = sys.topology
+    if t.clusters:
+        free = [d for d in t.independent if not any(_dofs_of(t, c, d) for c in t.clusters)]
+        at, where = np.searchsorted(t.independent, free), np.array(free, int)
+        whole = lambda z: jnp.zeros(t.v_starts[-1], z.dtype).at[where].set(z[at])  # noqa: E731
+        found = joint_bracket(tree_of(sys), whole(x), whole(y))
+        return jnp.zeros_like(x).at[at].set(found[where])
     pieces = []
     for kind, i, j in zip(sys.joint_types, sys.topology.v_starts, sys.topology.v_starts[1:]):
         if (group := TYPES[kind].group) is None:
@@ -153,3 +163,7 @@ def joint_bracket(sys: System, x, y):
             u, w = (tuple(z[i:j][part] for part in group.parts_v) for z in (x, y))
             pieces += group.bracket(u, w)
     return jnp.concatenate(pieces)
+
+
+def _dofs_of(t: Topology, bodies, dof: int) -> bool:
+    return any(t.v_starts[b] <= dof < t.v_starts[b + 1] for b in bodies)

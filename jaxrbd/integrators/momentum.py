@@ -14,14 +14,16 @@ import numpy as np
 
 from jaxrbd.engine.gather import gather
 from jaxrbd.engine.scan import outward
-from jaxrbd.model.system import System
+from jaxrbd.joints import TYPES
+from jaxrbd.model.system import System, Topology
 from jaxrbd.tree import kinematics as kin
-from jaxrbd.tree.aba import solve_ldl
 from jaxrbd.tree.joints import column, joint_transforms
 from jaxrbd.tree.kernels import kernel
-from jaxrbd.tree.manifold import exchange
+from jaxrbd.tree.ldl import solve_ldl
+from jaxrbd.tree.manifold import exchange, free_joints
 from jaxrbd.tree.node import Node
 from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.opening import opened
 from jaxrbd.tree.spatial import Inertia, Motion, Sym3, Vec3, rotation_from_quaternion, vec3
 
 
@@ -30,39 +32,48 @@ def keep_momentum(sys: System, start, a, end, dt):
 
     States are pairs (q, v). Other joints keep what they have.
     """
-    bodies = nodes_of(sys.topology).root_bodies
-    if not len(bodies):
+    places = free_roots(sys.topology)[0][:, :3]
+    if not len(places):
         return end
     (q, v), (q1, v1) = start, end
     # M (v + dt a) + dt b = h + dt ḣ
-    mass, c, P, L = _centroidal(_wrenches(sys, q, v, a + v / dt), dt)
+    mass, c, P, L = _centroidal(_wrenches(*opened(sys, q, v, a + v / dt)), dt)
     c1, v1 = _with_momentum(sys, q1, v1, P, L)
-    places = np.array([sys.topology.q_starts[b] for b in bodies])[:, None] + np.arange(3)
     x = vec3(gather(q, places)) + c - c1 + P * (dt / mass)
     return exchange(q1, places, jnp.stack([*x], 1)), v1
 
 
 def carry_momentum(sys: System, q, v, q1):
     """The velocity at q1 with the momentum that v has at q; the centre of mass should be the same."""
-    if not len(nodes_of(sys.topology).root_bodies):
+    if not len(free_roots(sys.topology)[0]):
         return v
-    _, _, P, L = _centroidal(_wrenches(sys, q, None, v))
+    _, _, P, L = _centroidal(_momenta(sys, q, v))
     return _with_momentum(sys, q1, v, P, L)[1]
 
 
 def _with_momentum(sys: System, q, v, P: Vec3, L: Vec3):
     """Centre of mass of each tree (from its root's origin), and v with the roots changed to momenta P, L."""
-    t, bodies = sys.topology, nodes_of(sys.topology).root_bodies
-    now = _wrenches(sys, q, None, v)
+    rows, twists = free_roots(sys.topology)
+    now = _momenta(sys, q, v)
     mass, c, P_now, L_now = _centroidal(now)
     inertia = _about_centre(Inertia(mass, c * mass, Sym3(*(now[:, k] for k in range(10, 16)))))
     turn = Vec3(*solve_ldl(inertia, [*(L - L_now)]))
     slide = (P - P_now) * (1 / mass) - turn.cross(c)
-    at_q = np.array([t.q_starts[b] for b in bodies])
-    R = rotation_from_quaternion(*(gather(q, at_q + k) for k in range(3, 7)))
+    R = rotation_from_quaternion(*(gather(q, rows[:, k]) for k in range(3, 7)))
     change = Motion(turn, slide).rotate(R.T)
-    twists = np.array([t.v_starts[b] for b in bodies])[:, None] + np.arange(6)
     return c, exchange(v, twists, gather(v, twists) + jnp.stack([*change.ang, *change.lin], 1))
+
+
+def free_roots(t: Topology) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (n, 7) of q and (n, 6) of v of the free joints on the world."""
+    on_world = [t.parents[b] < 0 for b, kind in enumerate(t.joint_types) if TYPES[kind].free]
+    q, v = free_joints(t)
+    return q[on_world], v[on_world]
+
+
+def _momenta(sys: System, q, v):
+    tree, q, v = opened(sys, q, v)
+    return _wrenches(tree, q, None, v)
 
 
 def _centroidal(h, dt=1):

@@ -169,4 +169,5 @@ def _renamed(d: Description, new: dict[str, str]) -> Description:
         for loop in d.loops
     ]
     actuators = tuple(replace(a, joint=of(a.joint)) for a in d.actuators)
-    return d.replace(joints=tuple(joints), loops=tuple(loops), actuators=actuators)
+    linear = tuple(replace(x, joints=tuple(map(of, x.joints))) for x in d.linear)
+    return d.replace(joints=tuple(joints), loops=tuple(loops), linear=linear, actuators=actuators)

@@ -23,7 +23,6 @@ from jaxrbd.joints import TYPES
 from jaxrbd.joints.matrices import matrix_from_rpy
 from jaxrbd.model import shapes as _shapes
 from jaxrbd.model import values
-from jaxrbd.model.base import pose_coordinates
 from jaxrbd.model.compile import build
 from jaxrbd.model.description import (
     MAX_LINKS,
@@ -33,13 +32,14 @@ from jaxrbd.model.description import (
     Description,
     Frame,
     Joint,
-    Keyframe,
+    Linear,
     Loop,
     Mimic,
     PerDof,
     Pose,
     Shape,
 )
+from jaxrbd.model.keyframes import named_keyframe
 from jaxrbd.model.names import hint
 from jaxrbd.model.system import System
 from jaxrbd.typing import Numbers
@@ -64,6 +64,7 @@ class Builder:
         self._bodies: dict[str, Body] = {}
         self._joints: dict[str, Joint] = {}
         self._loops: dict[str, Loop] = {}
+        self._gears: dict[str, Linear] = {}
         self._frames: dict[str, Frame] = {}
         self._actuators: dict[str, Actuator] = {}
         self._keyframes: dict[str, tuple] = {}
@@ -219,6 +220,20 @@ class Builder:
         self._loops[name] = Loop(name, kind, a, str(b), pose_a or Pose(), pose_b or Pose(), numbers, active)
         return self
 
+    def gear(self, name: str, terms: Mapping[str, float], offset: float = 0.0) -> Builder:
+        """Couple joints linearly: sum of coefficient times q over `terms` (joint: coefficient) = offset.
+
+        A rotor that turns six times its link: gear("g", {"rotor": 1, "link": -6}). Belts that run past a
+        knee: {"ankle_rotor": 1, "knee": -6, "ankle": -6}.
+        """
+        where = self._new("gear", name, self._gears)
+        if len(terms) < 2:
+            raise ModelError(where, f"{len(terms)} joints", "Couple two joints at least.")
+        for joint in terms:
+            self._need_joint(where, joint)
+        self._gears[name] = Linear(name, tuple(terms), tuple(map(float, terms.values())), float(offset))
+        return self
+
     def frame(
         self, name: str, body: str | None, xyz: Numbers = (0.0, 0.0, 0.0), rpy: Numbers = (0.0, 0.0, 0.0)
     ) -> Builder:
@@ -304,14 +319,19 @@ class Builder:
         """The model as plain data."""
         if not self._bodies:
             raise ModelError(f"model {self.name!r}", "there is no body", "Add one with body(...).")
+        joints = tuple(self._joints.values())
         return Description(
             name=self.name,
             bodies=tuple(self._bodies.values()),
-            joints=self._root_joints() + tuple(self._joints.values()),
+            joints=self._root_joints() + joints,
             loops=tuple(self._loops.values()),
+            linear=tuple(self._gears.values()),
             actuators=tuple(self._actuators.values()),
             frames=tuple(self._frames.values()),
-            keyframes=tuple(self._keyframe(name, *given) for name, given in self._keyframes.items()),
+            keyframes=tuple(
+                named_keyframe(f"<builder {self.name}>", name, joints, len(self._actuators), *given)
+                for name, given in self._keyframes.items()
+            ),
             world_shapes=tuple(self._world_shapes),
             gravity=self.gravity,
             source=f"<builder {self.name}>",
@@ -366,35 +386,3 @@ class Builder:
                     where, f"its root joint would be named {joint!r}, as another is", "Join it yourself."
                 )
         return tuple(Joint(joint, "fixed", WORLD, body) for joint, body in zip(names, roots))
-
-    def _keyframe(
-        self,
-        name: str,
-        q: Numbers | Mapping[str, Numbers],
-        v: Numbers | Mapping[str, Numbers] | None,
-        u: Numbers | None,
-    ) -> Keyframe:
-        where = f"<builder {self.name}>, keyframe {name!r}"
-
-        def flat(given, column):
-            if isinstance(given, Mapping):
-                rest = _start if column == 0 else lambda j: np.zeros(TYPES[j.type].nv)
-                parts = [np.ravel(given.get(j.name, rest(j))) for j in self._joints.values()]
-                given = np.concatenate(parts) if parts else ()
-            size = sum(TYPES[j.type].sizes[column] for j in self._joints.values())
-            return values.vector(where, "qv"[column], given, size)
-
-        if u is not None and np.shape(u) != (len(self._actuators),):
-            raise ModelError(
-                where, f"u has shape {np.shape(u)}", f"There are {len(self._actuators)} actuators."
-            )
-        return Keyframe(
-            name, flat(q, 0), None if v is None else flat(v, 1), None if u is None else np.asarray(u, float)
-        )
-
-
-def _start(joint: Joint) -> np.ndarray:
-    """Where a joint is if nothing is said about it."""
-    if TYPES[joint.type].free and joint.parent == WORLD:
-        return pose_coordinates(joint.placement)
-    return TYPES[joint.type].neutral()

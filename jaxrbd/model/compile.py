@@ -108,6 +108,9 @@ class _Compiler:
             massless=tuple(self.joints[i].child for _, i in self.idle),
             has_offsets=any(np.any(j.offset.p) for j in self.joints),
             source=d.source,
+            followers=tuple(i for i, j in enumerate(self.joints) if not j.independent),
+            linear_names=tuple(x.name for x in d.linear),
+            linear_joints=tuple(tuple(joint_index[j] for j in x.joints) for x in d.linear),
         )
         nv, nu, ns, nlp = topology.nv, len(actuators), len(shapes), len(loops)
         keys_q, keys_v = self._keyframes(topology)
@@ -162,6 +165,8 @@ class _Compiler:
             ),
             loop_position=f([[lp.pose_a.p, lp.pose_b.p] for lp in loops], (nlp, 2, 3)),
             loop_coefficients=f([(tuple(lp.coefficients) + (0.0,) * 5)[:5] for lp in loops], (nlp, 5)),
+            linear_coefficients=f([c for x in d.linear for c in x.coefficients], (-1,)),
+            linear_offset=f([x.offset for x in d.linear], (-1,)),
             keyframe_q=f(keys_q, (len(d.keyframes), topology.nq)),
             keyframe_v=f(keys_v, (len(d.keyframes), nv)),
             keyframe_u=f(keys_u, (len(d.keyframes), nu)),

@@ -25,6 +25,7 @@ from jaxrbd.model.description import (
     Frame,
     Joint,
     Keyframe,
+    Linear,
     Loop,
     Mimic,
     Pose,
@@ -52,8 +53,9 @@ def describe(sys: System) -> Description:
     """The model as plain data, with the current value of every leaf; `build` turns it back.
 
     A default pose q0 other than the neutral one becomes the keyframe "home", from which `build` takes it.
-    The slip speed of dry friction and the stiffness and damping of the springs at joint limits have no
-    place in a Description: `build` chooses them anew.
+    Loops of a System with clusters are described as relations of its open tree. The slip speed of dry
+    friction and the stiffness and damping of the springs at joint limits have no place in a Description:
+    `build` chooses them anew.
     """
     return _Describer(sys).description()
 
@@ -84,6 +86,13 @@ def host_leaves(sys: System, caller: str) -> dict[str, np.ndarray]:
 
 class _Describer:
     def __init__(self, sys: System):
+        if check_system(sys, "describe").topology.functions:
+            names = ", ".join(repr(f.name) for f in sys.topology.functions)
+            raise ArgumentError(
+                f"describe: {sys.name!r} has relations written as functions ({names}), which are no data. "
+                "Edit or write the model first and add them with loop_function afterwards."
+            )
+        sys = sys.tree
         leaves = host_leaves(sys, "describe")
         self.t, self.dtype = sys.topology, leaves["mass"].dtype
         self.x = {key: value.astype(float) for key, value in leaves.items()}
@@ -111,6 +120,7 @@ class _Describer:
             bodies=tuple(bodies),
             joints=self.joints(),
             loops=self.loops(),
+            linear=self.linear(),
             actuators=tuple(self.actuator(i) for i in range(len(t.actuator_names))),
             frames=tuple(self.frame(i) for i in range(t.link_count, len(t.frame_names))),
             keyframes=self.keyframes(),
@@ -187,6 +197,7 @@ class _Describer:
             x["axis2"][i],
             float(x["pitch"][i]),
             mimic=leaders[0] if leaders else None,
+            independent=i not in t.followers,
             **{key: x[key][dofs] for key in _PER_DOF},
         )
 
@@ -244,6 +255,15 @@ class _Describer:
             numbers = tuple(x["loop_coefficients"][i].tolist())
             loops.append(Loop(name, kind, first, second, pose_a, pose_b, numbers, t.loop_active[i]))
         return tuple(loops)
+
+    def linear(self) -> tuple[Linear, ...]:
+        t, found, at = self.t, [], 0
+        for name, joints, offset in zip(t.linear_names, t.linear_joints, self.x["linear_offset"]):
+            numbers = self.x["linear_coefficients"][at : at + len(joints)]
+            at += len(joints)
+            names = tuple(t.joint_names[j] for j in joints)
+            found.append(Linear(name, names, tuple(numbers.tolist()), float(offset)))
+        return tuple(found)
 
     def keyframes(self) -> tuple[Keyframe, ...]:
         t, x = self.t, self.x

@@ -106,6 +106,7 @@ class Joint:
     stiffness: PerDof = 0.0  # joint spring, N/m or N m/rad
     spring_reference: PerDof = 0.0  # rest position of that spring
     mimic: Mimic | None = None
+    independent: bool = True  # whether the joint may lead others through a loop; `cluster` asks
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,16 @@ class Loop:
     pose_b: Pose = field(default_factory=Pose)
     coefficients: tuple[float, ...] = ()
     active: bool = True
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear coupling of several joints with scalar coordinates: sum of coefficient times q = offset."""
+
+    name: str
+    joints: tuple[str, ...]
+    coefficients: tuple[float, ...]
+    offset: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -172,6 +183,7 @@ class Description:
     bodies: tuple[Body, ...] = ()
     joints: tuple[Joint, ...] = ()
     loops: tuple[Loop, ...] = ()
+    linear: tuple[Linear, ...] = ()
     actuators: tuple[Actuator, ...] = ()
     frames: tuple[Frame, ...] = ()
     keyframes: tuple[Keyframe, ...] = ()

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxrbd.errors import ArgumentError
 from jaxrbd.joints import TYPES
-from jaxrbd.model.description import WORLD, Description, Joint, Keyframe, Loop, Pose, Shape
+from jaxrbd.model.description import WORLD, Description, Joint, Keyframe, Linear, Loop, Pose, Shape
 from jaxrbd.model.rigid_tree import joint_pose
 from jaxrbd.model.validate import listing
 
@@ -52,7 +52,21 @@ def fix_joints(d: Description, positions: Positions) -> tuple[Description, list[
     d = replace(d, joints=tuple(joints))
     loops = [(loop, _adapted(d, loop, positions)) for loop in d.loops]
     lost += [f'loop "{loop.name}"' for loop, new in loops if new is None]
-    return replace(d, loops=tuple(new for _, new in loops if new is not None)), lost
+    d = replace(d, loops=tuple(new for _, new in loops if new is not None))
+    return replace(
+        d, linear=tuple(_fewer(x, positions) for x in d.linear if set(x.joints) - set(positions))
+    ), lost
+
+
+def _fewer(x: Linear, positions: Positions) -> Linear:
+    """A linear coupling with the terms of fixed joints on its right-hand side."""
+    kept = [(j, c) for j, c in zip(x.joints, x.coefficients) if j not in positions]
+    gone = [
+        c * float(np.ravel(np.asarray(positions[j]))[0])
+        for j, c in zip(x.joints, x.coefficients)
+        if j in positions
+    ]
+    return Linear(x.name, tuple(j for j, _ in kept), tuple(c for _, c in kept), x.offset - sum(gone))
 
 
 def _reduced(d: Description, key: Keyframe, positions: Positions, kept: np.ndarray) -> Keyframe:
@@ -111,6 +125,7 @@ def prefixed(d: Description, prefix: str) -> Description:
         loops=tuple(
             replace(x, name=new(x.name), body_a=new(x.body_a), body_b=new(x.body_b)) for x in d.loops
         ),
+        linear=tuple(replace(x, name=new(x.name), joints=tuple(map(new, x.joints))) for x in d.linear),
         actuators=tuple(replace(a, name=new(a.name), joint=new(a.joint)) for a in d.actuators),
         frames=tuple(replace(f, name=new(f.name), body=new(f.body)) for f in d.frames),
         world_shapes=renamed(d.world_shapes),
@@ -151,6 +166,7 @@ def join(parts: Sequence[Description], name: str, remedy: str) -> Description:
         "joint": [j.name for j in joints],
         "actuator": [a.name for a in of("actuators")],
         "loop": [x.name for x in of("loops")],
+        "coupling": [x.name for x in of("linear")],
     }
     for kind, names in groups.items():
         twice = [n for n, count in Counter(names).items() if count > 1]
@@ -161,6 +177,7 @@ def join(parts: Sequence[Description], name: str, remedy: str) -> Description:
         bodies=of("bodies"),
         joints=tuple(joints),
         loops=of("loops"),
+        linear=of("linear"),
         actuators=of("actuators"),
         frames=of("frames"),
         keyframes=_joined_keyframes(parts),

@@ -48,12 +48,23 @@ MECHANISM = (
     "gravity",
     "armature",
 )
+# and of the loops of a System with clusters
+LOOPS = (
+    "mimic_ratio",
+    "mimic_offset",
+    "loop_quaternion",
+    "loop_position",
+    "loop_coefficients",
+    "linear_coefficients",
+    "linear_offset",
+)
 
 
 @lru_cache(maxsize=512)
 def leaf_shapes(t: Topology) -> dict[str, tuple[int, ...]]:
     """The shape of every leaf of a System with topology `t`, without a batch axis."""
-    nb, nf, nl, nv = t.nb, len(t.frame_names), t.link_count, t.nv
+    nb, nf, nl, nv = t.nb, len(t.frame_names), t.link_count, t.v_starts[-1]
+    nt, terms = len(t.linear_names), sum(map(len, t.linear_joints))
     nu, nm, ns, n, nk = map(len, (t.actuator_names, t.mimics, t.shape_kinds, t.loop_names, t.keyframe_names))
     return (
         {"joint_quaternion": (nb, 4), "joint_position": (nb, 3), "axis": (nb, 3), "axis2": (nb, 3)}
@@ -65,7 +76,8 @@ def leaf_shapes(t: Topology) -> dict[str, tuple[int, ...]]:
         | {"shape_size": (ns, 4), "shape_quaternion": (ns, 4), "shape_position": (ns, 3)}
         | {"shape_rgba": (ns, 4), "shape_friction": (ns,)}
         | {"loop_quaternion": (n, 2, 4), "loop_position": (n, 2, 3), "loop_coefficients": (n, 5)}
-        | {"keyframe_q": (nk, t.nq), "keyframe_v": (nk, nv), "keyframe_u": (nk, nu)}
+        | {"linear_coefficients": (terms,), "linear_offset": (nt,)}
+        | {"keyframe_q": (nk, t.nq), "keyframe_v": (nk, t.nv), "keyframe_u": (nk, nu)}
     )
 
 

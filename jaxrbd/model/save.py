@@ -26,7 +26,11 @@ from jaxrbd.typing import DTypeLike, StrPath
 FORMAT, VERSION = "jaxrbd System", "1"
 _CODES = ("F32", "F64")
 _MAX_FILE = 2**30
-_LATE = {"slip_speed": SLIP_SPEED}  # leaves that came after the first files: what these files mean
+_LATE = {
+    "slip_speed": SLIP_SPEED,
+    "linear_coefficients": 0.0,
+    "linear_offset": 0.0,
+}  # leaves that came after the first files: what these files mean
 
 
 def save(sys: System, path: StrPath) -> None:
@@ -35,6 +39,12 @@ def save(sys: System, path: StrPath) -> None:
     The file appears whole or not at all. It names mesh files and does not contain them.
     """
     leaves = host_leaves(sys, "save")
+    if sys.topology.functions:
+        names = ", ".join(repr(f.name) for f in sys.topology.functions)
+        raise ArgumentError(
+            f"save: {sys.name!r} has relations written as functions ({names}), which no file can hold. Save "
+            "the System without them, and add them with loop_function after load_system."
+        )
     kinds = {leaf.dtype for leaf in leaves.values()}
     if len(kinds) != 1 or tensors.code_of(min(kinds)) not in _CODES:
         names = ", ".join(sorted(map(str, kinds)))

@@ -99,6 +99,9 @@ class System:
       loop_quaternion    (n, 2, 4)   1
       loop_position      (n, 2, 3)   m
       loop_coefficients  (n, 5)
+    per linear coupling of several joints: sum of coefficient times q = offset
+      linear_coefficients  (terms,)           one for each of its joints, coupling after coupling
+      linear_offset        (n,)
     per keyframe, in the order of `keyframe_names`
       keyframe_q         (nk, nq)
       keyframe_v         (nk, nv)
@@ -152,6 +155,8 @@ class System:
     loop_quaternion: Array  # (n, 2, 4)
     loop_position: Array  # (n, 2, 3)
     loop_coefficients: Array  # (n, 5)
+    linear_coefficients: Array  # (terms,)
+    linear_offset: Array  # (n,)
     keyframe_q: Array  # (nk, nq)
     keyframe_v: Array  # (nk, nv)
     keyframe_u: Array  # (nk, nu)
@@ -218,15 +223,38 @@ class System:
     def dtype(self) -> np.dtype:
         return self.mass.dtype
 
+    @property
+    def tree(self) -> System:
+        """The open tree of a System with clusters: every joint a degree of freedom, q0 and keyframes open
+        too.
+
+        It has the same leaves; `rbd.to_tree` and `rbd.from_tree` convert states. A System without clusters is
+        its own tree.
+        """
+        t = self.topology
+        if not t.clusters:
+            return self
+        q, v = state_opener[0](self, self.keyframe_q, self.keyframe_v)
+        q0 = state_opener[0](self, self.q0[None], None)[0]
+        return replace(self, topology=t.tree, q0=q0[0], keyframe_q=q, keyframe_v=v)
+
     def q_index(self, joint: str) -> slice:
         """Where the joint's coordinates stand in q."""
         i, t = find(self.joint_names, joint, "joint"), self.topology
-        return slice(t.q_starts[i], t.q_starts[i + 1])
+        if i in t.dependent:
+            raise ArgumentError(f"q_index: {_follows(t, joint)}")
+        left_out = sum(j < i for j in t.dependent)  # one number each
+        return slice(t.q_starts[i] - left_out, t.q_starts[i + 1] - left_out)
 
     def v_index(self, joint: str) -> slice:
         """Where the joint's velocities stand in v, a and tau."""
         i, t = find(self.joint_names, joint, "joint"), self.topology
-        return slice(t.v_starts[i], t.v_starts[i + 1])
+        if not t.clusters:
+            return slice(t.v_starts[i], t.v_starts[i + 1])
+        own = [k for k, d in enumerate(t.independent) if t.v_starts[i] <= d < t.v_starts[i + 1]]
+        if not own:
+            raise ArgumentError(f"v_index: {_follows(t, joint)}")
+        return slice(own[0], own[-1] + 1)
 
     def body_index(self, name: str) -> int:
         return find(self.body_names, name, "body")
@@ -298,7 +326,8 @@ class System:
 
         Values with a batch axis in front give a batch of Systems, as in `replace`.
         """
-        i, dofs = find(self.joint_names, name, "joint"), self.v_index(name)
+        i, t = find(self.joint_names, name, "joint"), self.topology
+        dofs = slice(t.v_starts[i], t.v_starts[i + 1])  # of the open tree: so are the leaves
         where, changed, shapes = f"with_joint({name!r})", {}, leaf_shapes(self.topology)
         for key, value in values.items():
             check_name(where, "parameter", key, _JOINT_LEAVES + DOF_LEAVES)
@@ -325,6 +354,17 @@ class System:
         return f"{text}, batch={sizes}{where})" if self.batch else f"{text})"
 
 
+def _follows(t: Topology, joint: str) -> str:
+    i = t.joint_names.index(joint)
+    cluster = next(c for c in t.clusters if i in c)
+    dofs = set(t.independent)
+    leaders = [t.joint_names[b] for b in cluster if dofs & set(range(t.v_starts[b], t.v_starts[b + 1]))]
+    return (
+        f"joint {joint!r} follows {', '.join(map(repr, leaders)) or 'nobody'} in a loop, so it has no number "
+        "of its own there. Ask sys.tree for its place in the open tree's state, which rbd.to_tree gives."
+    )
+
+
 def check_system(sys: object, caller: str = "", single: bool = True) -> System:
     """The System itself; anything else, and (if `single`) a batch, is an error that says what to do."""
     where = f"{caller}: " if caller else ""
@@ -347,5 +387,8 @@ def check_system(sys: object, caller: str = "", single: bool = True) -> System:
 
 
 _LEAVES = tuple(f.name for f in fields(System) if not f.metadata.get("static"))
+state_opener: list[
+    Any
+] = []  # (System, rows of q, rows of v) -> those of the open tree: `tree.loop_maps` has it
 _JOINT_LEAVES = ("axis", "axis2", "pitch", "joint_position", "joint_quaternion")
 _LINK_LEAVES = ("mass", "com", "inertia")

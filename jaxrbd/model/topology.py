@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
 
 from jaxrbd.joints import TYPES
+
+
+@dataclass(frozen=True)
+class LoopFunction:
+    """A relation between joints with scalar coordinates, written in jax.numpy.
+
+    Implicit: function(x) = 0, `rows` numbers of the coordinates x of `joints`. Explicit: the coordinates of
+    `follows` are function(x).
+    """
+
+    name: str
+    function: Callable
+    joints: tuple[int, ...]
+    rows: int
+    follows: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +57,14 @@ class Topology:
     has_offsets: bool = False  # some body frame is not at its joint
     row_width: int | None = None  # links handled side by side by the tree recursion; None: chosen by jaxrbd
     source: str = "<python>"
+    linear_names: tuple[str, ...] = ()  # couplings of several joints: sum of coefficient times q is an offset
+    linear_joints: tuple[tuple[int, ...], ...] = ()
+    followers: tuple[int, ...] = ()  # joints that the file says shall follow others
+    functions: tuple[LoopFunction, ...] = ()  # relations between joints that a user wrote
+    clusters: tuple[tuple[int, ...], ...] = ()  # bodies that move together through loops, in tree order
+    independent: tuple[int, ...] = ()  # degrees of freedom of the tree that are v, where there are clusters
+    dependent: tuple[int, ...] = ()  # joints that q leaves out: others say where they are
+    folded: tuple[int, ...] = ()  # childless bodies that recursions handle beside their loop
 
     @cached_property
     def _key(self) -> tuple[object, ...]:
@@ -70,10 +94,36 @@ class Topology:
     def v_starts(self) -> tuple[int, ...]:
         return tuple(np.cumsum([0] + [TYPES[t].nv for t in self.joint_types]).tolist())
 
+    @cached_property
+    def kept_q(self) -> tuple[int, ...]:
+        """Where in the tree's q the numbers of q stand: all of them but explicit dependents."""
+        left_out = {q for j in self.dependent for q in range(self.q_starts[j], self.q_starts[j + 1])}
+        return tuple(q for q in range(self.q_starts[-1]) if q not in left_out)
+
     @property
     def nq(self) -> int:
-        return self.q_starts[-1]
+        """Numbers in q; `q_starts` count those of the open tree."""
+        return self.q_starts[-1] - len(self.dependent)
 
     @property
     def nv(self) -> int:
-        return self.v_starts[-1]
+        """Numbers in v; `v_starts` count those of the open tree."""
+        return len(self.independent) if self.clusters else self.v_starts[-1]
+
+    @cached_property
+    def tree(self) -> Topology:
+        """The open tree: every joint a degree of freedom of its own."""
+        if not self.clusters:
+            return self
+        chosen = {
+            b for b in range(self.nb) for d in range(*self.v_starts[b : b + 2]) if d in self.independent
+        }
+        followers = tuple(b for cluster in self.clusters for b in cluster if b not in chosen)
+        return replace(
+            self, clusters=(), independent=(), dependent=(), folded=(), followers=tuple(sorted(followers))
+        )
+
+    @cached_property
+    def opened(self) -> Topology:
+        """The open tree with childless bodies of clusters folded, as the recursions take it."""
+        return replace(self, clusters=(), independent=(), dependent=()) if self.clusters else self

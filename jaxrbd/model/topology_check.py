@@ -10,6 +10,16 @@ from jaxrbd.model.checks import SHAPE_SIZES
 from jaxrbd.model.system import Topology
 from jaxrbd.model.validate import LOOP_KINDS
 
+_LATE = (
+    "linear_names",
+    "linear_joints",
+    "followers",
+    "functions",
+    "clusters",
+    "independent",
+    "dependent",
+    "folded",
+)
 _TYPES = {f.name: str(f.type) for f in fields(Topology)}  # as written there, for example "tuple[str, ...]"
 
 
@@ -20,7 +30,10 @@ def check_topology(values, where: str) -> Topology:
         if not condition:
             raise ModelError(f"{where}, topology", cause, "Save the System again, or copy the file anew.")
 
-    need(isinstance(values, dict) and set(values) == set(_TYPES), "the fields are not those of a Topology")
+    need(isinstance(values, dict), "the fields are not those of a Topology")
+    values = {key: [] for key in _LATE} | values  # files from before have no such relations
+    need(set(values) == set(_TYPES), "the fields are not those of a Topology")
+    need(values["functions"] == [], "it has relations written as functions, which no file can hold")
     t = Topology(**{key: _converted(value, _TYPES[key], f"{where}, {key}") for key, value in values.items()})
 
     def indices(what: str, items, count: int, least: int = 0) -> None:
@@ -60,9 +73,32 @@ def check_topology(values, where: str) -> Topology:
     need(set(t.loop_kinds) <= set(LOOP_KINDS), "an unknown kind of loop")
     for kind, ends in zip(t.loop_kinds, t.loop_frames):
         indices("loop_frames", ends, nj if kind == "coupling" else t.link_count, -1)
+    need(len(t.linear_names) == len(t.linear_joints), "the lists of couplings differ in length")
+    need(all(set(joints) <= single for joints in t.linear_joints), "a coupling points outside")
+    indices("followers", t.followers, nj)
+    _check_clusters(t, need)
     need(set(t.massless) <= set(t.body_names), "massless names an unknown body")
     need(t.row_width is None or 1 <= t.row_width <= 2**20, "row_width is out of range")
     return t
+
+
+def _check_clusters(t: Topology, need) -> None:
+    bodies = [b for cluster in t.clusters for b in cluster]
+    need(len(set(bodies)) == len(bodies) and all(0 <= b < t.nb for b in bodies), "a cluster points outside")
+    for cluster in t.clusters:
+        above = {t.parents[b] for b in cluster} - set(cluster)
+        need(list(cluster) == sorted(cluster) and len(above) == 1, "a cluster hangs on several bodies")
+    dofs, inside = t.independent, set(bodies)
+    need(
+        list(dofs) == sorted(set(dofs)) and all(0 <= d < t.v_starts[-1] for d in dofs), "independent is wrong"
+    )
+    free = {d for b in range(t.nb) if b not in inside for d in range(t.v_starts[b], t.v_starts[b + 1])}
+    need(not t.clusters or free <= set(dofs), "a joint outside of clusters is not independent")
+    need(
+        set(t.dependent) <= inside and set(t.folded) <= inside - set(t.parents),
+        "dependent or folded is wrong",
+    )
+    need(all(TYPES[t.joint_types[b]].sizes == (1, 1) for b in t.dependent + t.folded), "dependent is wrong")
 
 
 def _converted(value, kind: str, where: str):

@@ -28,6 +28,7 @@ from jaxrbd.joints import TYPES
 from jaxrbd.model.description import MAX_FREEDOMS, WORLD, Body, Description, Joint, Mimic
 from jaxrbd.model.mesh_paths import package_folders
 from jaxrbd.model.names import hint
+from jaxrbd.model.urdf_loops import read_independent, read_loops
 from jaxrbd.model.urdf_shapes import Meshes, read_materials, read_shapes
 from jaxrbd.model.urdf_values import Reader
 from jaxrbd.model.validate import Lines, check_structure, listing
@@ -77,7 +78,10 @@ def read_urdf(
     roots = _roots(bodies, joints)
     grounded = _grounded(roots, joints)
     name = root.get("name") or os.path.splitext(os.path.basename(source))[0]
-    description = Description(name=name, bodies=bodies, joints=grounded + joints, source=source)
+    loops, linear = read_loops(read, root, grounded + joints)
+    description = Description(
+        name=name, bodies=bodies, joints=grounded + joints, loops=loops, linear=linear, source=source
+    )
     lines = Lines(
         bodies=tuple(link.line for link in links),
         joints=(0,) * len(grounded) + tuple(joint.line for joint in joint_elements),
@@ -95,7 +99,7 @@ def read_urdf(
             raise
         hint = f"{error.remedy} Or is something missing? {_skipped(leftovers)} {_XACRO}"
         raise ModelError(error.where, error.cause, hint) from None
-    _warn_skipped(root, leftovers, source)
+    _warn_skipped(leftovers, source)
     if notes:
         warn(f"{source}: read with corrections: {listing(notes)}.")
     meshes.warn(source)
@@ -159,6 +163,7 @@ def _joint(read: Reader, joint: Element) -> Joint:
         child=_link_name(read, joint, "child"),
         placement=read.pose(joint, joint),
         mimic=_mimic(read, joint) if kind != "fixed" else None,
+        independent=read_independent(read, joint),
         **fields,
     )
 
@@ -280,16 +285,9 @@ def _skipped(xacro: list[Element]) -> str:
     return f"Xacro directives skipped: {listing(f'<{e.tag}> (line {e.line})' for e in xacro)}."
 
 
-def _warn_skipped(root: Element, xacro: list[Element], source: str) -> None:
+def _warn_skipped(xacro: list[Element], source: str) -> None:
     if xacro:
         warn(f"{source}: {_skipped(xacro)} If parts of the robot are missing: {_XACRO}")
-    loops = [element for element in root if element.tag in ("loop", "coupling")]
-    if loops:
-        lines = listing(f"<{e.tag}> {e.get('name', '')!r} (line {e.line})" for e in loops)
-        warn(
-            f"{source}: not read: {lines}. Close loops with jaxrbd.constraints (connect, weld, coupling), "
-            "or write them as <equality> in MJCF."
-        )
 
 
 def _repeated(read: Reader, parts: list[Element]) -> list[str]:

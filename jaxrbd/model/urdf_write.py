@@ -5,7 +5,9 @@ What URDF lacks is split, refused or dropped with a warning, never altered silen
 - an `offset` becomes a fixed joint "j_offset" behind a massless link "j_frame"; frames become links;
 - a root joint that is not plainly fixed gets a link "world" below it;
 - screw and spherical joints, and several roots, are refused;
-- loops, actuators, keyframes, gravity, shapes fixed to the ground and planes are named in a ModelWarning.
+- loops and couplings become <loop> and <coupling> (`urdf_loops`);
+- polynomial couplings, actuators, keyframes, gravity, shapes fixed to the ground and planes are named in a
+  ModelWarning.
 Armature, springs and axis2 are written as attributes that other readers skip, and a missing limit as 1e30.
 """
 
@@ -21,8 +23,9 @@ import numpy as np
 
 from jaxrbd.errors import ModelError, warn
 from jaxrbd.joints import TYPES
-from jaxrbd.model.description import WORLD, Body, Description, Joint, Pose, Shape
+from jaxrbd.model.description import WORLD, Body, Description, Joint, Loop, Pose, Shape
 from jaxrbd.model.urdf import NO_LIMIT
+from jaxrbd.model.urdf_loops import write_loops
 from jaxrbd.model.validate import check_structure, listing
 
 _PER_DOF = ("lower", "upper", "velocity_limit", "effort_limit")
@@ -77,6 +80,10 @@ class _Writer:
             parent = ground if frame.body == WORLD else frame.body
             name = _unused(f"{frame.name}_fixed", self.joints)
             self.joint(Joint(name, "fixed", parent, frame.name, frame.pose))
+        base = ground or self.root_joint().child
+        loops = [_grounded(loop, base) for loop in self.d.loops]
+        left = write_loops(self.robot, loops, self.d.linear, _origin, _text)
+        self.dropped += [f'coupling "{x.name}"' for x in left]
 
     def root_joint(self) -> Joint:
         roots = [joint for joint in self.d.joints if joint.parent == WORLD]
@@ -171,6 +178,8 @@ class _Writer:
 
     def single(self, joint: Joint) -> None:
         element = ET.SubElement(self.robot, "joint", name=joint.name, type=TYPES[joint.type].urdf)
+        if not joint.independent:
+            element.set("independent", "false")
         _origin(element, joint.placement)
         ET.SubElement(element, "parent", link=joint.parent)
         ET.SubElement(element, "child", link=joint.child)
@@ -212,7 +221,15 @@ class _Writer:
 
 
 def _items(d: Description) -> tuple[tuple[str, tuple], ...]:
-    return ("loop", d.loops), ("actuator", d.actuators), ("keyframe", d.keyframes)
+    return ("actuator", d.actuators), ("keyframe", d.keyframes)
+
+
+def _grounded(loop: Loop, root: str) -> Loop:
+    """A loop whose ends on the world are on the ground's link."""
+    if loop.kind == "coupling":
+        return loop
+    end = lambda body: root if body == WORLD else body  # noqa: E731
+    return replace(loop, body_a=end(loop.body_a), body_b=end(loop.body_b))
 
 
 def _plainly_fixed(joint: Joint) -> bool:

@@ -24,6 +24,7 @@ from jaxrbd.model.description import (
     Description,
     Joint,
     Keyframe,
+    Linear,
     Loop,
 )
 from jaxrbd.model.mass_rank import idle_joints
@@ -107,6 +108,8 @@ class _Checker:
         self.mimics()
         for loop in self.d.loops:
             self.loop(f'{self.source}, loop "{loop.name}"', loop)
+        for linear in self.d.linear:
+            self.linear(f'{self.source}, coupling "{linear.name}"', linear)
         for actuator in self.d.actuators:
             self.actuator(f'{self.source}, actuator "{actuator.name}"', actuator)
         for frame in self.d.frames:
@@ -208,6 +211,23 @@ class _Checker:
             checks.check_array(place, "mimic multiplier", joint.mimic.ratio, ())
             checks.check_array(place, "mimic offset", joint.mimic.offset, ())
         self.mimic_cycles()
+
+    def linear(self, place: str, x: Linear) -> None:
+        if len(x.joints) != len(x.coefficients) or not x.joints:
+            cause = f"{len(x.joints)} joints, but {len(x.coefficients)} coefficients"
+            raise ModelError(place, cause, "Give one coefficient for each joint.")
+        if len(set(x.joints)) != len(x.joints):
+            raise ModelError(place, "names a joint twice", "Add up its coefficients.")
+        for name in x.joints:
+            joint = self.joints.get(name)
+            if joint is None:
+                remedy = f"Correct the name. {hint(name, sorted(self.joints))}"
+                raise ModelError(place, f'couples joint "{short(name)}", which does not exist', remedy)
+            if TYPES[joint.type].sizes != (1, 1):
+                cause = f'couples joint "{short(name)}" of type {joint.type}, expected one coordinate'
+                raise ModelError(place, cause, "Couple revolute or prismatic joints.")
+        checks.check_array(place, "coefficients", x.coefficients, (len(x.joints),))
+        checks.check_array(place, "offset", x.offset, ())
 
     def mimic_cycles(self) -> None:
         sound: set[str] = set()

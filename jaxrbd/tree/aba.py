@@ -7,7 +7,7 @@ is a difference of large numbers (float32, 29-DoF humanoid, worst of 200 states:
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,20 +20,14 @@ from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments, external, require_mass
 from jaxrbd.tree.dense import forward_dynamics_dense
-from jaxrbd.tree.joints import Links, link_transforms
+from jaxrbd.tree.freedoms import Clustered, Single, at_roots, joint_space
 from jaxrbd.tree.kernels import kernel
+from jaxrbd.tree.lanes import LaneNode, LanePivot
+from jaxrbd.tree.ldl import solve_ldl
 from jaxrbd.tree.node import Node, Pivot
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.rnea import _inverse_dynamics
-from jaxrbd.tree.spatial import (
-    ZERO3,
-    ArticulatedInertia,
-    Force,
-    Mat3,
-    Motion,
-    Sym3,
-    Vec3,
-)
+from jaxrbd.tree.spatial import ZERO3, ArticulatedInertia, Force, Motion, Vec3
 from jaxrbd.typing import Array, ArrayLike
 
 NO_BIAS = Motion(ZERO3, ZERO3)
@@ -42,8 +36,8 @@ NO_BIAS = Motion(ZERO3, ZERO3)
 class Factor(NamedTuple):
     """What remains of the inward pass over inertias: enough to apply M^-1 in O(nb)."""
 
-    links: Links
-    pivot: Pivot | None
+    space: Single | Clustered
+    pivot: Pivot | LanePivot | None
     root: ArticulatedInertia  # of the free roots, in their own axes
 
 
@@ -77,8 +71,8 @@ def mass_matrix_inverse(sys: System, q: ArrayLike) -> Array:
 
 
 def _single(sys: System, q, v, tau, f_ext):
-    """One state by dense masks, unless columns depend on q."""
-    if not nodes_of(sys.topology).paths:
+    """One state by dense masks, unless columns depend on q or loops close."""
+    if not sys.topology.clusters and not nodes_of(sys.topology).paths:
         return forward_dynamics_dense(sys, q, v, tau, f_ext)
     last = jax.tree.map(lambda x: x[..., None], (sys, q, v, tau, f_ext))
     return articulated_motion(*last)[0][..., 0]
@@ -92,11 +86,12 @@ def _forward_dynamics(sys: System, q, v, tau, f_ext):
 def articulated_motion(sys: System, q, v, tau, f_ext):
     """Accelerations and the factor they came from, batch last.
 
-    Three passes: velocities outward, articulated inertias and biases inward, accelerations outward.
+    Three passes: velocities outward, articulated inertias and biases inward, accelerations outward. A System
+    with clusters takes the same passes with lanes ([GRBDA] Algorithm 1).
     """
-    nodes = nodes_of(sys.topology)
-    links = link_transforms(sys, q, v)
-    qd, R0 = gather(v, nodes.v), kin.root_states(sys, q).R
+    space = joint_space(sys, q, v)
+    sys, nodes, links, q, v = space.sys, space.nodes, space.links, space.q, space.v
+    qd, R0 = space.rates(v), kin.root_states(sys, q).R
 
     # pass 1, outward: velocities
     def velocity(V, x):
@@ -109,12 +104,14 @@ def articulated_motion(sys: System, q, v, tau, f_ext):
     # between the passes, all links at once: velocity products and bias forces
     c = V.cross(links.node.expand(qd))
     c = c if links.bias is None else c + links.bias
-    I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
+    c = c if space.g is None else c + links.node.expand(space.rates(space.g))
+    I, I0 = kin.node_inertias(sys, kin.body_inertias(sys), nodes)
     I = I.rotate(links.A.T)
     pA, pA0 = V.cross_force(I @ V), V0.cross_force(I0 @ V0)
     if f_ext is not None:
-        f, f0 = kin.forces_in_links(sys, q, f_ext, links)
+        f, f0 = kin.forces_in_links(sys, q, f_ext, links, nodes)
         pA, pA0 = pA - f, pA0 - f0
+    I, pA, I0, pA0, c = space.fold(I, pA, I0, pA0, c)
 
     # pass 2, inward: articulated inertias and biases
     def articulate(acc, x):
@@ -126,55 +123,51 @@ def articulated_motion(sys: System, q, v, tau, f_ext):
         pa = pivot.reaction(pA + Ia @ c, u)
         return (node.hand_on(Ia), node.hand_on(pa)), (pivot, pivot.alone(u))
 
-    zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), q)
-    (IA0, p0), out = inward(
-        nodes, articulate, (heavy_nodes(sys, links), I, pA, c, gather(tau, nodes.v)), zero
-    )
+    xs = (space.node, I, pA, c, space.loads(space.driving(tau)))
+    (IA0, p0), out = inward(nodes.in_rows, articulate, xs, kin.zeros(space.zero, q))
     pivot, alone = out if nodes.size else (None, None)
-    factor = Factor(links, pivot, IA0 + I0.articulated())
+    factor = Factor(space, pivot, at_roots(IA0) + I0.articulated())
 
     # the roots: a 6x6 symmetric solve each; the world accelerates against gravity, but armature does not
     g = R0.T @ Vec3(*(sys.gravity[k][None] for k in range(3)))
     rotor = kin.root_rows(sys, sys.armature, Force).lin
-    f0 = kin.root_rows(sys, tau, Force) - (p0 + pA0)
+    f0 = kin.root_rows(sys, space.in_tree(tau), Force) - (at_roots(p0) + pA0)
     f0 = Force(f0.ang, Vec3(*(f - m * x for f, m, x in zip(f0.lin, rotor, g))))
     A0 = solve_roots(root_armature(sys), factor.root, f0)
     world = jnp.asarray(np.arange(nodes.nroots) == 0, q.dtype)[:, None]
     A0 = Motion(A0.ang, A0.lin - g * world)
 
     # pass 3, outward: accelerations
-    qdd = joint_accelerations(nodes, links.node, pivot, alone, A0, q, c)
-    return kin.gather_dofs(sys, qdd, [*A0.ang, *(A0.lin + g)]), factor
+    qdd = joint_accelerations(nodes.in_rows, space.light, pivot, alone, A0, q, c, space.still)
+    return space.collect(qdd, [*A0.ang, *(A0.lin + g)]), factor
 
 
-def joint_accelerations(nodes: Schedule, node: Node, pivot: Pivot | None, alone, A0: Motion, like, c=NO_BIAS):
-    """Outward from the accelerations A0 of the roots: (u - U·A) / D of every node; `alone` is u / D."""
+def joint_accelerations(
+    nodes: Schedule, node: Node | LaneNode, pivot, alone, A0: Motion, like, c=NO_BIAS, still=0
+):
+    """Outward from the accelerations A0 of the roots: (u - U·A) / D of every node; `alone` is u / D.
+
+    `still`: the rate of a root, with as many numbers as nodes have lanes.
+    """
 
     def accelerate(parent, x):
         node, pivot, alone, c = x
         A = node.arrive(parent[0]) + c
-        a = pivot.rate(alone, A)
+        a = node.rate(pivot, alone, A, parent[1])
         return A + node.expand(a), a
 
-    start = kin.broadcast((A0, jnp.zeros_like(A0.ang.x)), like)
+    rest = jax.tree.map(lambda _: jnp.zeros_like(A0.ang.x), still)
+    start = kin.broadcast((A0, rest), like)
     needed = pivot and pivot._replace(Dinv=None)
     return outward(nodes, accelerate, (node, needed, alone, c), start)[1]
 
 
-def heavy_nodes(sys: System, links: Links) -> Node:
-    """Nodes with their armature, as elimination needs them; dead slots have one, lest they divide by 0."""
-    nodes = nodes_of(sys.topology)
-    armature = gather(sys.armature, nodes.v)
-    if not nodes.live.all():
-        armature = armature + jnp.asarray(~nodes.live, sys.dtype)[:, None]
-    return links.node._replace(armature=armature)
-
-
 def articulated_solve(sys: System, q, b):
     """M^-1 b for one b: (nv, B), factor and solve together: one inward and one outward pass."""
-    nodes = nodes_of(sys.topology)
-    links = link_transforms(sys, q)
-    I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
+    space = joint_space(sys, q)
+    sys, nodes, links = space.sys, space.nodes, space.links
+    I, I0 = kin.node_inertias(sys, kin.body_inertias(sys), nodes)
+    I, I0 = space.fold_inertia(I.rotate(links.A.T), I0)
 
     def articulate(acc, x):
         IA, p = acc
@@ -183,47 +176,48 @@ def articulated_solve(sys: System, q, b):
         u = b - node.project(p)
         return (node.hand_on(Ia), node.hand_on(pivot.reaction(p, u))), (pivot, pivot.alone(u))
 
-    zero = kin.zeros((zero_articulated(), Force(ZERO3, ZERO3)), b)
-    xs = (heavy_nodes(sys, links), I.rotate(links.A.T), gather(b, nodes.v))
-    (IA0, p0), out = inward(nodes, articulate, xs, zero)
-    A0 = solve_roots(root_armature(sys), IA0 + I0.articulated(), kin.root_rows(sys, b, Force) - p0)
+    xs = (space.node, I, space.loads(b))
+    (IA0, p0), out = inward(nodes.in_rows, articulate, xs, kin.zeros(space.zero, b))
+    f0 = kin.root_rows(sys, space.in_tree(b), Force) - at_roots(p0)
+    A0 = solve_roots(root_armature(sys), at_roots(IA0) + I0.articulated(), f0)
     pivot, alone = out if nodes.size else (None, None)
-    a = joint_accelerations(nodes, links.node, pivot, alone, A0, b)
-    return kin.gather_dofs(sys, a, [*A0.ang, *A0.lin])
+    a = joint_accelerations(nodes.in_rows, space.light, pivot, alone, A0, b, still=space.still)
+    return space.collect(a, [*A0.ang, *A0.lin])
 
 
 def articulated_factor(sys: System, q) -> Factor:
     """Articulated inertias alone: the O(nb) factorisation behind M^-1 b."""
-    nodes = nodes_of(sys.topology)
-    links = link_transforms(sys, q)
-    I, I0 = kin.node_inertias(sys, kin.body_inertias(sys))
+    space = joint_space(sys, q)
+    sys, nodes, links = space.sys, space.nodes, space.links
+    I, I0 = kin.node_inertias(sys, kin.body_inertias(sys), nodes)
+    I, I0 = space.fold_inertia(I.rotate(links.A.T), I0)
 
     def articulate(acc, x):
         node, I = x
         Ia, pivot = node.eliminate(acc + I.articulated())
         return node.hand_on(Ia), pivot
 
-    xs = (heavy_nodes(sys, links), I.rotate(links.A.T))
-    IA0, pivot = inward(nodes, articulate, xs, kin.zeros(zero_articulated(), q))
-    return Factor(links, pivot, IA0 + I0.articulated())
+    IA0, pivot = inward(nodes.in_rows, articulate, (space.node, I), kin.zeros(space.zero[0], q))
+    return Factor(space, pivot, at_roots(IA0) + I0.articulated())
 
 
-def factor_solve(sys: System, factor: Factor, b):
+def factor_solve(factor: Factor, b):
     """M^-1 b for b: (nv, B), given the factor: one inward and one outward pass."""
-    nodes = nodes_of(sys.topology)
+    space, pivot = factor.space, factor.pivot
+    nodes = space.nodes.in_rows
 
     def push(acc, x):
         node, pivot, b = x
         u = b - node.project(acc)
         return node.hand_on(pivot.reaction(acc, u)), u
 
-    pivot = factor.pivot
-    xs = (factor.links.node, pivot and pivot._replace(Dinv=None), gather(b, nodes.v))
-    p0, u = inward(nodes, push, xs, kin.zeros(Force(ZERO3, ZERO3), b))
-    A0 = solve_roots(root_armature(sys), factor.root, kin.root_rows(sys, b, Force) - p0)
+    xs = (space.light, pivot and pivot._replace(Dinv=None), space.loads(b))
+    p0, u = inward(nodes, push, xs, kin.zeros(space.zero[1], b))
+    f0 = kin.root_rows(space.sys, space.in_tree(b), Force) - at_roots(p0)
+    A0 = solve_roots(root_armature(space.sys), factor.root, f0)
     alone = pivot and pivot.alone(u)
-    a = joint_accelerations(nodes, factor.links.node, pivot, alone, A0, b)
-    return kin.gather_dofs(sys, a, [*A0.ang, *A0.lin])
+    a = joint_accelerations(nodes, space.light, pivot, alone, A0, b, still=space.still)
+    return space.collect(a, [*A0.ang, *A0.lin])
 
 
 def _forward_tangent(args, results, tangents):
@@ -243,7 +237,7 @@ def _forward_pair(args, tangents):
     batch = jnp.broadcast_shapes(*(x.shape[-1:] for x in jax.tree.leaves(args)))
     a, factor = articulated_motion(sys, *jax.tree.map(lambda x: _widen(x, batch), states))
     rhs = _lacking_force(args, a, tangents)
-    return [a], [factor_solve(sys, factor, _widen(rhs, batch))]
+    return [a], [factor_solve(factor, _widen(rhs, batch))]
 
 
 def _lacking_force(args, a, tangents):
@@ -287,14 +281,10 @@ def _mass_matrix_inverse(sys: System, q):
     eye = jnp.eye(nv, dtype=q.dtype)
 
     def column(e):
-        return factor_solve(sys, factor, jnp.broadcast_to(e[:, None], (nv,) + batch))
+        return factor_solve(factor, jnp.broadcast_to(e[:, None], (nv,) + batch))
 
     inverse = jax.lax.map(column, eye)
     return 0.5 * (inverse + jnp.swapaxes(inverse, 0, 1))
-
-
-def zero_articulated() -> ArticulatedInertia:
-    return ArticulatedInertia(Sym3(*[0] * 6), Mat3(ZERO3, ZERO3, ZERO3), Sym3(*[0] * 6))
 
 
 def root_armature(sys: System):
@@ -320,32 +310,3 @@ def symmetric_matrix(IA: ArticulatedInertia) -> list[list]:
     """The 36 numbers of an articulated inertia, row by row."""
     A, B, C = IA.A.full(), IA.B, IA.C.full()
     return [[*A[i], *B[i]] for i in range(3)] + [[*(B[k][i] for k in range(3)), *C[i]] for i in range(3)]
-
-
-def factor_ldl(M):
-    """L (unit, lower) and D of a small symmetric positive definite matrix written out in scalars."""
-    n = len(M)
-    L: list[list[Any]] = [[None] * n for _ in range(n)]
-    D: list[Any] = [None] * n
-    for j in range(n):
-        D[j] = M[j][j] - sum(L[j][k] * L[j][k] * D[k] for k in range(j)) if j else M[j][j]
-        inverse = 1 / D[j]
-        for i in range(j + 1, n):
-            t = M[i][j] - sum(L[i][k] * L[j][k] * D[k] for k in range(j)) if j else M[i][j]
-            L[i][j] = t * inverse
-    return L, D
-
-
-def solve_ldl(M, b):
-    """Solve a small symmetric positive definite system written out in scalars, by L D Lᵀ."""
-    n = len(b)
-    L, D = factor_ldl(M)
-    x = list(b)
-    for i in range(n):
-        for k in range(i):
-            x[i] = x[i] - L[i][k] * x[k]
-    x = [x[i] / D[i] for i in range(n)]
-    for i in reversed(range(n)):
-        for k in range(i + 1, n):
-            x[i] = x[i] - L[k][i] * x[k]
-    return x

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -20,6 +21,8 @@ def mass_matrix_factor(sys: System, q: ArrayLike) -> Array:
     """L(q), (nv, nv), lower triangular with M = LᵀL and the sparsity of the tree."""
     (q,) = arguments(sys, q=q)
     require_mass(sys, "mass_matrix_factor")
+    if sys.topology.clusters:  # dense, from the last row on
+        return jnp.linalg.cholesky(_mass_matrix(sys, q)[::-1, ::-1])[::-1, ::-1].T
     return _factor(sys, q)
 
 
@@ -27,6 +30,9 @@ def solve_factor(sys: System, L: ArrayLike, b: ArrayLike) -> Array:
     """x with LᵀL x = b, O(nv depth): inward for Lᵀ y = b, outward for L x = y."""
     L = array("L", L, (sys.nv, sys.nv), f"(nv, nv) = ({sys.nv}, {sys.nv})", sys.dtype)
     (b,) = arguments(sys, b=b)
+    if sys.topology.clusters:
+        y = jax.scipy.linalg.solve_triangular(L, b, trans=1, lower=True)
+        return jax.scipy.linalg.solve_triangular(L, y, lower=True)
     return _solve(sys, L, b)
 
 

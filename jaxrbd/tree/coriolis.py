@@ -17,10 +17,12 @@ from jaxrbd.engine.scan import accumulate
 from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments
-from jaxrbd.tree.crba import ancestor_pairs, columns_by_dof
+from jaxrbd.tree.crba import ancestor_pairs, columns_by_dof, mass_matrix
 from jaxrbd.tree.joints import column
 from jaxrbd.tree.kernels import kernel
+from jaxrbd.tree.manifold import integrate
 from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.opening import loop_jacobian, opened
 from jaxrbd.tree.spatial import Motion, Vec3, skew, stack
 from jaxrbd.typing import Array, ArrayLike
 
@@ -28,7 +30,13 @@ from jaxrbd.typing import Array, ArrayLike
 def coriolis_matrix(sys: System, q: ArrayLike, v: ArrayLike) -> Array:
     """C(q, v), (nv, nv), such that C v + g(q) = bias_force(q, v) and Ṁ - 2C is skew."""
     q, v = arguments(sys, q=q, v=v)
-    return _coriolis(sys, q, v)
+    if not sys.topology.clusters:
+        return _coriolis(sys, q, v)
+    # M = Gᵀ M_t G, so C = Gᵀ (C_t G + M_t Ġ): Ṁ - 2C stays skew
+    tree, q_t, v_t = opened(sys, q, v)
+    path = lambda s: loop_jacobian(sys, integrate(sys, q, s * v))  # noqa: E731
+    G, dG = jax.jvp(path, (jnp.zeros((), q.dtype),), (jnp.ones((), q.dtype),))
+    return G.T @ (_coriolis(tree, q_t, v_t) @ G + mass_matrix(tree, q_t) @ dG)
 
 
 @kernel(lambda sys, *_: (sys.nv, sys.nv))

@@ -20,13 +20,14 @@ from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.joints import column, joint_transforms
 from jaxrbd.tree.kernels import kernel
+from jaxrbd.tree.loop_maps import open_state, project_columns
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import ZERO3, Inertia, Motion, Sym3, Vec3
 from jaxrbd.typing import Array, ArrayLike
 
 
 def mass_matrix(sys: System, q: ArrayLike) -> Array:
-    """Joint-space inertia M(q), (nv, nv), armature included. [RBDA] Table 6.2."""
+    """Joint-space inertia M(q), (nv, nv), armature included. [RBDA] Table 6.2; Gᵀ M G of clusters."""
     (q,) = arguments(sys, q=q)
     return _mass_matrix(sys, q)
 
@@ -148,7 +149,12 @@ def composite_columns(sys: System, q, extra=None):
 
 @kernel(lambda sys, q: (sys.nv, sys.nv))
 def _mass_matrix(sys: System, q):
-    return mass_matrix_with(sys, q, None)
+    t = sys.topology
+    if not t.clusters:
+        return mass_matrix_with(sys, q, None)
+    x = open_state(sys, q)
+    rows = project_columns(t, x.G, mass_matrix_with(x.sys, x.q, None))
+    return project_columns(t, x.G, jnp.swapaxes(rows, 0, 1))
 
 
 def mass_matrix_with(sys: System, q, extra):

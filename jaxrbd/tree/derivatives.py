@@ -38,7 +38,7 @@ from jaxrbd.tree.crba import columns_by_dof, relations
 from jaxrbd.tree.joints import column, joint_transforms
 from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.manifold import integrate
-from jaxrbd.tree.node import Node
+from jaxrbd.tree.node import Node, Pivot
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.rnea import inverse_dynamics
 from jaxrbd.tree.spatial import ZERO3, Force, Inertia, Mat3, Motion, Vec3, outer, skew
@@ -66,7 +66,7 @@ def inverse_dynamics_derivatives(
 ) -> InverseDynamicsDerivatives:
     """∂tau/∂(q, v, a), each (nv, nv), q in the tangent space; analytic, O(nb depth)."""
     q, v, a = arguments(sys, q=q, v=v, a=a)
-    if nodes_of(sys.topology).paths:
+    if needs_autodiff(sys):
         return InverseDynamicsDerivatives(*_by_autodiff(inverse_dynamics, sys, q, v, a, f_ext))
     return InverseDynamicsDerivatives(*_inverse_derivatives(sys, q, v, a, external(sys, f_ext, q.dtype)))
 
@@ -80,13 +80,18 @@ def forward_dynamics_derivatives(
     """
     q, v, tau = arguments(sys, q=q, v=v, tau=tau)
     require_mass(sys, "forward_dynamics_derivatives")
-    if nodes_of(sys.topology).paths:
+    if needs_autodiff(sys):
         return ForwardDynamicsDerivatives(*_by_autodiff(forward_dynamics, sys, q, v, tau, f_ext))
     return ForwardDynamicsDerivatives(*_forward_derivatives(sys, q, v, tau, external(sys, f_ext, q.dtype)))
 
 
+def needs_autodiff(sys: System) -> bool:
+    """Whether columns depend on q, or loops close: the formulas above hold for neither."""
+    return bool(sys.topology.clusters or nodes_of(sys.topology).paths)
+
+
 def _by_autodiff(f, sys: System, q, v, x, f_ext):
-    """The Jacobians of f column by column: the formulas above hold for columns that do not depend on q."""
+    """The Jacobians of f column by column."""
     moved = lambda dq, v, x: f(sys, integrate(sys, q, dq), v, x, f_ext)  # noqa: E731
     return jax.jacfwd(moved, (0, 1, 2))(jnp.zeros_like(v), v, x)
 
@@ -131,9 +136,9 @@ def _factor_by_dof(sys: System, factor: Factor, R: Mat3, p: Vec3):
         IA, (G, Dinv) = Node(None, None, column_k, armature[k] + world).eliminate(IA)
         at_roots[k] = G.rotate(gather(R, slice(N, None))), Dinv
     at_nodes = at_roots[0]
-    if N and factor.pivot is not None:
+    if N and isinstance(factor.pivot, Pivot):
         R, p = gather((R, p), slice(0, N))
-        at_nodes = factor.pivot.UD.rotate(R @ factor.links.A).from_(p), factor.pivot.Dinv
+        at_nodes = factor.pivot.UD.rotate(R @ factor.space.links.A).from_(p), factor.pivot.Dinv
     return jax.tree.map(lambda x, *six: kin.gather_dofs(sys, x, six), at_nodes, *at_roots)
 
 

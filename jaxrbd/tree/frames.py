@@ -21,6 +21,7 @@ from jaxrbd.tree.crba import ancestor_pairs, columns_by_dof
 from jaxrbd.tree.joints import column, joint_transforms
 from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.opening import opened, with_columns
 from jaxrbd.tree.spatial import Mat3, Motion, Vec3, rotation_from_quaternion, stack, vec3
 from jaxrbd.typing import Array, ArrayLike
 
@@ -28,7 +29,7 @@ from jaxrbd.typing import Array, ArrayLike
 def forward_kinematics(sys: System, q: ArrayLike) -> tuple[Array, Array]:
     """World poses of all body frames: (R (nb, 3, 3), p (nb, 3)), x_world = R x_body + p."""
     (q,) = arguments(sys, q=q)
-    R, p = _frame_poses(sys, q)
+    R, p = _frame_poses(*opened(sys, q))
     index = np.array(sys.topology.body_frames, int)
     return gather(R, index), gather(p, index)
 
@@ -36,13 +37,13 @@ def forward_kinematics(sys: System, q: ArrayLike) -> tuple[Array, Array]:
 def frame_poses(sys: System, q: ArrayLike) -> tuple[Array, Array]:
     """World poses of all frames, in the order of `sys.frame_names`."""
     (q,) = arguments(sys, q=q)
-    return _frame_poses(sys, q)
+    return _frame_poses(*opened(sys, q))
 
 
 def frame_pose(sys: System, q: ArrayLike, name: str) -> tuple[Array, Array]:
     """World pose (R, p) of one named frame (a link, merged ones too, or a site)."""
     (q,) = arguments(sys, q=q)
-    R, p = _frame_poses(sys, q)
+    R, p = _frame_poses(*opened(sys, q))
     i = frame_index(sys, name)
     return R[i], p[i]
 
@@ -50,13 +51,16 @@ def frame_pose(sys: System, q: ArrayLike, name: str) -> tuple[Array, Array]:
 def frame_jacobian(sys: System, q: ArrayLike, name: str, frame: str = "world_aligned") -> Array:
     """J(q), (6, nv), angular first: the frame's velocity is J v."""
     (q,) = arguments(sys, q=q)
-    return _jacobian_kernel(frame_index(sys, name), reference_frame(frame))(sys, q)
+    J = _jacobian_kernel(frame_index(sys, name), reference_frame(frame))(*opened(sys, q))
+    return with_columns(sys, q, J)
 
 
 def frame_velocity(sys: System, q: ArrayLike, v: ArrayLike, name: str, frame: str = "world_aligned") -> Array:
     """Velocity of a frame, (6,), angular first; equals frame_jacobian @ v."""
     q, v = arguments(sys, q=q, v=v)
-    return _motion_kernel(frame_index(sys, name), reference_frame(frame))(sys, q, v, jnp.zeros_like(v))[0]
+    return _motion_kernel(frame_index(sys, name), reference_frame(frame))(
+        *opened(sys, q, v, jnp.zeros_like(v))
+    )[0]
 
 
 def frame_acceleration(
@@ -68,7 +72,7 @@ def frame_acceleration(
     the spatial acceleration.
     """
     q, v, a = arguments(sys, q=q, v=v, a=a)
-    return _motion_kernel(frame_index(sys, name), reference_frame(frame))(sys, q, v, a)[1]
+    return _motion_kernel(frame_index(sys, name), reference_frame(frame))(*opened(sys, q, v, a))[1]
 
 
 def frame_jacobian_dot_v(
@@ -76,7 +80,9 @@ def frame_jacobian_dot_v(
 ) -> Array:
     """J̇(q, v) v, (6,), in the same frame as J."""
     q, v = arguments(sys, q=q, v=v)
-    return _motion_kernel(frame_index(sys, name), reference_frame(frame))(sys, q, v, jnp.zeros_like(v))[1]
+    return _motion_kernel(frame_index(sys, name), reference_frame(frame))(
+        *opened(sys, q, v, jnp.zeros_like(v))
+    )[1]
 
 
 def wrench_at_frame(
@@ -90,7 +96,7 @@ def wrench_at_frame(
     body = t.frame_bodies[i]
     if body < 0:
         return jnp.zeros((sys.nb, 6), sys.dtype)
-    R, p = _frame_poses(sys, q)
+    R, p = _frame_poses(*opened(sys, q))
     n, f = wrench[:3], wrench[3:]
     if frame == "body":
         n, f = R[i] @ n, R[i] @ f

@@ -50,9 +50,9 @@ def column(joints: Joints, R: Mat3) -> Motion:
     return Motion(ang, ZERO3 if isinstance(joints.slide, int) else s * joints.slide)
 
 
-def joint_transforms(sys: System, q, v=None) -> Joints:
+def joint_transforms(sys: System, q, v=None, nodes: Nodes | None = None) -> Joints:
     """Local transforms for the configuration q: (nq, B). With v, the bias of non-serial runs too."""
-    nodes = nodes_of(sys.topology)
+    nodes = nodes_of(sys.topology) if nodes is None else nodes
     axis = _axes(sys, nodes)
     Rp, pp = _placements(sys, nodes)
     theta = gather(q, nodes.q)
@@ -90,13 +90,13 @@ class Links(NamedTuple):
     A: Mat3  # node frame in the frame of the joint (of the body, for the last node of a run)
 
 
-def link_transforms(sys: System, q, v=None) -> Links:
+def link_transforms(sys: System, q, v=None, nodes: Nodes | None = None) -> Links:
     """Local transforms with the joint axis along z, so that S = (0, 0, 1; 0) picks columns without rounding.
 
     Eliminating a joint then reads its inertia off one matrix entry; in any other axes that small number
     is the difference of large ones, which costs float32 three digits on slender arms.
     """
-    nodes = nodes_of(sys.topology)
+    nodes = nodes_of(sys.topology) if nodes is None else nodes
     A = _frame_about(_axes(sys, nodes))
     Rp, pp = _placements(sys, nodes)
     eye = lambda i, j: jnp.full((nodes.nroots,) + A.a.x.shape[1:], float(i == j), q.dtype)  # noqa: E731
@@ -248,7 +248,6 @@ def _run_bias(nodes: Nodes, v) -> Motion:
     e = np.eye(3)
     # terms (slot, i, k, sign) by component
     parts: list[list[list[tuple[int, int, int, float]]]] = [[[] for _ in range(3)] for _ in range(2)]
-    slot_of_v = {int(nodes.v[x]): int(x) for x in np.flatnonzero(nodes.live)}
     for s in nodes.quaternion_first:
         v0, columns = int(nodes.v[s]), 6 if s in nodes.free_first else 3
         for i in range(3):  # only angular columns are moved by later ones
@@ -256,7 +255,7 @@ def _run_bias(nodes: Nodes, v) -> Motion:
                 cross = np.cross(e[k % 3], e[i])
                 c = int(np.flatnonzero(cross)[0]) if cross.any() else -1
                 if c >= 0:
-                    parts[k // 3][c].append((slot_of_v[v0 + i], v0 + i, v0 + k, cross[c]))
+                    parts[k // 3][c].append((int(nodes.slot_of_dof[v0 + i]), v0 + i, v0 + k, cross[c]))
 
     def component(terms):
         if not terms:

@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxrbd.engine import kernel as engine
 from jaxrbd.joints import PITCH
-from jaxrbd.model.leaves import MECHANISM, leaf_shapes
+from jaxrbd.model.leaves import LOOPS, MECHANISM, leaf_shapes
 from jaxrbd.model.system import System
 from jaxrbd.tree.nodes import nodes_of
 
@@ -23,7 +23,7 @@ def kernel(shape: Callable, single: Callable | None = None, small: int = 1):
 
 
 def extent(model) -> tuple[int, int]:
-    nodes = nodes_of(model.topology)
+    nodes = nodes_of(model.topology.opened)
     return nodes.size, nodes.width
 
 
@@ -31,14 +31,14 @@ def mechanism(model):
     """A System without the leaves that no equation of motion reads: they are None."""
     if not isinstance(model, System):
         return model
-    used = set(MECHANISM) - unused_axes(model)
+    used = set(MECHANISM) - unused_axes(model) | set(LOOPS if model.topology.clusters else ())
     unread: dict[str, Any] = {key: None for key in leaf_shapes(model.topology) if key not in used}
     return replace(model, **unread)
 
 
 def unused_axes(sys: System) -> set[str]:
     """Second axes and pitches, if no joint has one (`joints.py` asks the same); paths may read both."""
-    nodes = nodes_of(sys.topology)
+    nodes = nodes_of(sys.topology.opened)
     if nodes.paths:
         return set()
     unused = set() if (nodes.axis[nodes.live] > 0).any() else {"axis2"}

@@ -18,7 +18,7 @@ from jaxrbd.engine.scan import outward
 from jaxrbd.model.system import System
 from jaxrbd.tree.joints import Joints, Links, column, joint_transforms
 from jaxrbd.tree.node import Node
-from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.nodes import Nodes, nodes_of
 from jaxrbd.tree.spatial import (
     ZERO3,
     Force,
@@ -130,16 +130,16 @@ def body_inertias(sys: System) -> Inertia:
     return jax.tree.map(merged, linkwise)
 
 
-def node_inertias(sys: System, bodies: Inertia) -> tuple[Inertia, Inertia]:
+def node_inertias(sys: System, bodies: Inertia, nodes: Nodes | None = None) -> tuple[Inertia, Inertia]:
     """The same for nodes (zero unless last of the run) and for roots (world zero), in body axes."""
-    t, nodes = sys.topology, nodes_of(sys.topology)
+    t, nodes = sys.topology, nodes_of(sys.topology) if nodes is None else nodes
     index = np.where(nodes.last & nodes.live, nodes.body, t.nb)
     return gather(bodies, index), gather(bodies, np.concatenate([[t.nb], nodes.root_bodies]).astype(int))
 
 
-def external_forces(sys: System, f_ext, R_all: Mat3):
+def external_forces(sys: System, f_ext, R_all: Mat3, nodes: Nodes | None = None):
     """f_ext (nb, 6, B), at body frame origins, as Force per node and per root about node origins."""
-    t, nodes = sys.topology, nodes_of(sys.topology)
+    t, nodes = sys.topology, nodes_of(sys.topology) if nodes is None else nodes
     f = Force(vec3(f_ext[:, :3]), vec3(f_ext[:, 3:]))
     if t.has_offsets:  # the body frame's origin is not the node's
         R = gather(R_all, nodes.body_slot)
@@ -149,12 +149,12 @@ def external_forces(sys: System, f_ext, R_all: Mat3):
     return gather(pad, index), gather(pad, np.concatenate([[t.nb], nodes.root_bodies]).astype(int))
 
 
-def forces_in_links(sys: System, q, f_ext, links: Links):
+def forces_in_links(sys: System, q, f_ext, links: Links, nodes: Nodes | None = None):
     """World-aligned wrenches f_ext in node and root axes: the only use of world orientations in dynamics."""
-    nodes, roots = nodes_of(sys.topology), root_states(sys, q)
+    nodes, roots = nodes_of(sys.topology) if nodes is None else nodes, root_states(sys, q)
     R = outward(nodes, lambda R, R_loc: R @ R_loc, links.node.R, broadcast(roots.R, q))
     bodies = join(R @ links.A.T, broadcast(roots.R, q))  # rows of last nodes are body axes
-    f, f0 = external_forces(sys, f_ext, bodies)
+    f, f0 = external_forces(sys, f_ext, bodies, nodes)
     return f.rotate(R.T), f0.rotate(roots.R.T)
 
 

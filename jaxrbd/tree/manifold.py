@@ -15,9 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.engine.gather import gather
+from jaxrbd.errors import ArgumentError
 from jaxrbd.joints import SE3, SO3, TYPES, Group
 from jaxrbd.model.system import System, Topology, check_system
 from jaxrbd.tree.arguments import arguments, array
+from jaxrbd.tree.mechanism import mechanism_of
+from jaxrbd.tree.opening import from_tree, newton_step, opened, tree_of
 from jaxrbd.typing import Array, ArrayLike
 
 
@@ -57,15 +60,23 @@ def layout(t: Topology) -> Layout:
 @lru_cache(maxsize=512)
 def free_joints(t: Topology) -> tuple[np.ndarray, np.ndarray]:
     """Rows (n, 7) of q and (n, 6) of v of the free joints."""
-    for group, q, v in layout(t).groups:
+    for group, q, v in layout(t.tree).groups:
         if group is SE3:
+            if t.clusters:  # no free joint takes part in one
+                q, v = np.searchsorted(t.kept_q, q), np.searchsorted(t.independent, v)
             return q, v
     return np.zeros((0, 7), int), np.zeros((0, 6), int)
 
 
 def neutral(sys: System) -> Array:
-    """The configuration with every coordinate zero and every rotation the identity."""
+    """The configuration with every coordinate zero and every rotation the identity.
+
+    With clusters: with every independent coordinate zero, loops closed by going there from sys.q0; an error
+    if they do not close there.
+    """
     check_system(sys, "neutral")
+    if sys.topology.clusters:
+        return closed_neutral(sys)
     q = np.concatenate([np.zeros(0), *(TYPES[kind].neutral() for kind in sys.joint_types)])
     return jnp.asarray(q, sys.dtype)
 
@@ -73,9 +84,13 @@ def neutral(sys: System) -> Array:
 def random_configuration(sys: System, key: ArrayLike, spread: float = 1.0) -> Array:
     """Uniform within joint limits where they are finite (else in ±pi or ±1 m), uniform rotations.
 
-    `spread` scales the range of unlimited coordinates and the positions of free joints.
+    `spread` scales the range of unlimited coordinates and the positions of free joints. Loops of clusters are
+    closed: from sys.q0 the independent joints go where they are sent, by steps; of four places the first one
+    is taken where the loops still close, and sys.q0 if there is none.
     """
     check_system(sys, "random_configuration")
+    if sys.topology.clusters:
+        return random_closed(sys, key, spread)
     scalar_q, scalar_v, _ = layout(sys.topology)
     k1, k2, k3 = jax.random.split(key, 3)
     turns = np.ones(sys.nq)
@@ -104,6 +119,9 @@ def random_configuration(sys: System, key: ArrayLike, spread: float = 1.0) -> Ar
 def normalize(sys: System, q: ArrayLike) -> Array:
     """q with every quaternion divided by its norm."""
     (q,) = arguments(sys, q=q)
+    if sys.topology.clusters:
+        tree, q = opened(sys, q)
+        return from_tree(sys, normalize(tree, q))
     where = layout(sys.topology).quaternions
     if not len(where):
         return q
@@ -112,9 +130,12 @@ def normalize(sys: System, q: ArrayLike) -> Array:
 
 
 def integrate(sys: System, q: ArrayLike, dv: ArrayLike) -> Array:
-    """q ⊞ dv: the configuration reached from q by moving with joint velocities dv for unit time."""
+    """q ⊞ dv: the configuration reached from q by moving with joint velocities dv for unit time.
+
+    With clusters the joints of loops follow G dv and are then closed again, by three Newton steps.
+    """
     q, dv = arguments(sys, q=q, dv=dv)
-    return _integrate(sys.topology, q, dv)
+    return _along_loops(sys, q, dv) if sys.topology.clusters else _integrate(sys.topology, q, dv)
 
 
 @partial(jax.checkpoint, prevent_cse=False, static_argnums=0)  # reverse mode keeps q and dv alone
@@ -131,12 +152,94 @@ def _integrate(t: Topology, q, dv):
 def difference(sys: System, q0: ArrayLike, q1: ArrayLike) -> Array:
     """q1 ⊟ q0: the joint velocities that lead from q0 to q1 in unit time; the inverse of `integrate`."""
     q0, q1 = arguments(sys, q0=q0, q1=q1)
+    if sys.topology.clusters:
+        tree, q0 = opened(sys, q0)
+        return gather(difference(tree, q0, opened(sys, q1)[1]), np.array(sys.topology.independent, int))
     scalar_q, scalar_v, groups = layout(sys.topology)
     pieces = [(scalar_v, gather(q1, scalar_q) - gather(q0, scalar_q))]
     for group, rows, dofs in groups:
         places = _parts(rows, group.parts_q)
         pieces += zip(_parts(dofs, group.parts_v), group.log(_read(q0, places), _read(q1, places)))
     return assemble(pieces)
+
+
+# --- clusters -----------------------------------------------------------------------------------------------
+
+
+def _along_loops(sys: System, q, dv):
+    t = sys.topology
+    if mechanism_of(t).groups:
+        _, q, dv = opened(sys, q, dv)
+        return close(sys, _kept(t, _integrate(t.tree, q, dv)))
+    where = np.full(t.v_starts[-1], t.nv)
+    where[list(t.independent)] = np.arange(t.nv)
+    spread = gather(jnp.concatenate([dv, jnp.zeros_like(dv[:1])]), where)
+    return _kept(t, _integrate(t.tree, opened(sys, q)[1], spread))
+
+
+def _kept(t: Topology, q):
+    return gather(q, np.array(t.kept_q, int))
+
+
+def close(sys: System, q, steps: int = 3):
+    """q with its loops closed by Newton steps; independent joints stay where they are.
+
+    Only the last two are differentiated: a Newton step at a solution has the solution's first derivative, and
+    a second one its second and third.
+    """
+    still, start = jax.lax.stop_gradient((sys, q))
+    found = start
+    for _ in range(steps - 2):
+        found = _newton(still, found)
+    q = q + jax.lax.stop_gradient(found - start)
+    return _newton(sys, _newton(sys, q))
+
+
+def _newton(sys: System, q):
+    t = sys.topology
+    q, step, _ = newton_step(sys, q)
+    return _kept(t, _integrate(t.tree, q, step))
+
+
+def walk(sys: System, q, dv, pieces: int = 16):
+    """integrate(sys, q, dv) in pieces, so that loops follow from one assembly to the next; and the largest
+    error.
+    """
+    q = jax.lax.fori_loop(0, pieces, lambda _, q: _along_loops(sys, q, dv / pieces), q)
+    return q, newton_step(sys, q)[2] if mechanism_of(sys.topology).groups else jnp.zeros((), q.dtype)
+
+
+def is_closed(error):
+    """Whether the largest error of a configuration's loops is rounding."""
+    return error < (1e-9 if error.dtype == jnp.float64 else 1e-4)
+
+
+def closed_neutral(sys: System) -> Array:
+    tree = tree_of(sys)
+    q0 = jnp.asarray(sys.q0)
+    goal = neutral(tree)
+    way = gather(difference(tree, opened(sys, q0)[1], goal), np.array(sys.topology.independent, int))
+    q, error = jax.jit(walk, static_argnums=3)(sys, q0, way, 16)
+    if not isinstance(error, jax.core.Tracer) and not is_closed(error):
+        raise ArgumentError(
+            f"neutral: the loops of {sys.name!r} do not close where its independent joints are zero ("
+            f"{float(error):.2g} m or rad are left). Start from sys.q0, which is closed."
+        )
+    return q
+
+
+def random_closed(sys: System, key, spread) -> Array:
+    tree, independent = tree_of(sys), np.array(sys.topology.independent, int)
+    q0 = jnp.asarray(sys.q0)
+    start = opened(sys, q0)[1]
+
+    def candidate(key):
+        goal = random_configuration(tree, key, spread)
+        q, error = walk(sys, q0, gather(difference(tree, start, goal), independent))
+        return q, is_closed(error) & jnp.isfinite(q).all()
+
+    q, good = jax.vmap(candidate)(jax.random.split(key, 4))
+    return jnp.where(good.any(), q[jnp.argmax(good)], q0)
 
 
 def _parts(rows: np.ndarray, parts: tuple[slice, ...]) -> list[np.ndarray]:

@@ -15,6 +15,7 @@ from jaxrbd.tree.crba import composite_columns
 from jaxrbd.tree.joints import joint_transforms
 from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.opening import opened, with_columns
 from jaxrbd.tree.spatial import Vec3, stack
 from jaxrbd.typing import Array, ArrayLike
 
@@ -29,13 +30,13 @@ def total_mass(sys: System) -> Array:
 def kinetic_energy(sys: System, q: ArrayLike, v: ArrayLike) -> Array:
     """T = ½ vᵀ M(q) v, armature included."""
     q, v = arguments(sys, q=q, v=v)
-    return _kinetic_energy(sys, q, v)
+    return _kinetic_energy(*opened(sys, q, v))
 
 
 def potential_energy(sys: System, q: ArrayLike) -> Array:
     """U = -sum of m g·c over the bodies; zero with every centre of mass at the world's origin."""
     (q,) = arguments(sys, q=q)
-    _, moment = _mass_moment(sys, q)
+    _, moment = _mass_moment(*opened(sys, q))
     return -jnp.dot(sys.gravity, moment)
 
 
@@ -51,7 +52,7 @@ def center_of_mass(sys: System, q: ArrayLike) -> Array:
         raise ArgumentError(
             f"{sys.name!r} has no moving body, so no centre of mass. Load it with base='free' to let it move."
         )
-    mass, moment = _mass_moment(sys, q)
+    mass, moment = _mass_moment(*opened(sys, q))
     return moment / mass
 
 
@@ -68,13 +69,13 @@ def center_of_mass_jacobian(sys: System, q: ArrayLike) -> Array:
 def centroidal_momentum(sys: System, q: ArrayLike, v: ArrayLike) -> Array:
     """Angular (about the centre of mass) and linear momentum in world axes, (6,)."""
     q, v = arguments(sys, q=q, v=v)
-    return _momentum(sys, q, v) if sys.nb else jnp.zeros(6, sys.dtype)
+    return _momentum(*opened(sys, q, v)) if sys.nb else jnp.zeros(6, sys.dtype)
 
 
 def centroidal_momentum_matrix(sys: System, q: ArrayLike) -> Array:
     """A(q), (6, nv): the centroidal momentum is A(q) v. Rotors (armature) carry none of it."""
     (q,) = arguments(sys, q=q)
-    return _momentum_matrix(sys, q)
+    return with_columns(sys, q, _momentum_matrix(*opened(sys, q)))
 
 
 def _world_inertias(sys: System, R, roots):

@@ -77,6 +77,10 @@ class Node(NamedTuple):
         """The joint force that f amounts to: S·f."""
         return self.S.dot(f)
 
+    def rate(self, pivot: Pivot, alone, A: Motion, above=None):
+        """Acceleration of the joint, see `Pivot.rate`; nodes of clusters take that of the node above."""
+        return pivot.rate(alone, A)
+
     def eliminate(self, IA: ArticulatedInertia) -> tuple[ArticulatedInertia, Pivot]:
         """Let the joint move freely: IA - U Uᵀ/D ([RBDA] Eq. 7.43-7.47), and the pivot.
 

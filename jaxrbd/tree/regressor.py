@@ -21,6 +21,7 @@ from jaxrbd.tree.frames import path_to_root
 from jaxrbd.tree.joints import column
 from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.opening import opened, with_rows
 from jaxrbd.tree.spatial import Inertia, Mat3, Motion, Sym3, Vec3
 from jaxrbd.typing import Array, ArrayLike
 
@@ -31,21 +32,24 @@ def inertial_parameters(sys: System) -> Array:
 
 
 def joint_torque_regressor(sys: System, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> Array:
-    """Y(q, v, a), (nv, 10 nb): inverse_dynamics(q, v, a) = Y π + armature a. Y is linear in a and gravity."""
+    """Y(q, v, a), (nv, 10 nb): inverse_dynamics(q, v, a) = Y π + armature a. Y is linear in a and gravity.
+
+    With clusters it is Gᵀ Y of the open tree, and armature acts there, too: Gᵀ (armature (G a + g)).
+    """
     q, v, a = arguments(sys, q=q, v=v, a=a)
-    return _torque_regressor(sys, q, v, a)
+    return with_rows(sys, q, _torque_regressor(*opened(sys, q, v, a)))
 
 
 def kinetic_energy_regressor(sys: System, q: ArrayLike, v: ArrayLike) -> Array:
     """(10 nb,): kinetic energy without armature is its product with π."""
     q, v = arguments(sys, q=q, v=v)
-    return _energy_regressors(sys, q, v)[0]
+    return _energy_regressors(*opened(sys, q, v))[0]
 
 
 def potential_energy_regressor(sys: System, q: ArrayLike) -> Array:
     """(10 nb,): potential energy is its product with π."""
     (q,) = arguments(sys, q=q)
-    return _energy_regressors(sys, q, jnp.zeros(sys.nv, q.dtype))[1]
+    return _energy_regressors(*opened(sys, q, jnp.zeros(sys.nv, q.dtype)))[1]
 
 
 @kernel(lambda sys: (10 * sys.nb,))

@@ -17,6 +17,7 @@ from jaxrbd.tree import rnea_derivatives
 from jaxrbd.tree.arguments import arguments, external
 from jaxrbd.tree.joints import Links, link_transforms
 from jaxrbd.tree.kernels import kernel
+from jaxrbd.tree.loop_maps import lift, lower, open_state
 from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.tree.spatial import ZERO3, Force
 from jaxrbd.typing import Array, ArrayLike
@@ -49,6 +50,17 @@ def gravity_force(sys: System, q: ArrayLike) -> Array:
 
 @kernel(lambda sys, *_: (sys.nv,))
 def _inverse_dynamics(sys: System, q, v, a, f_ext):
+    t = sys.topology
+    if not t.clusters:
+        return newton_euler(sys, q, v, a, f_ext)
+    x = open_state(sys, q, v)
+    a = lift(t, x.G, a)
+    a = a if x.g is None else a + x.g
+    return lower(t, x.G, newton_euler(x.sys, x.q, x.v, a, f_ext))
+
+
+def newton_euler(sys: System, q, v, a, f_ext):
+    """Inverse dynamics of a tree; clusters project that of their open tree, with rotors folded."""
     nodes = nodes_of(sys.topology)
     links = link_transforms(sys, q, v)
     V0, A0 = kin.root_rows(sys, v), rnea_derivatives.base_acceleration(sys, q, a)

@@ -63,7 +63,9 @@ def adjoint(args, lam):
 
 
 def has_rules(sys: System) -> bool:
-    """Whether no joint inside the tree is moved by a quaternion, and no column depends on q."""
+    """Whether no inner joint is moved by a quaternion, no column depends on q, and no loop closes."""
+    if sys.topology.clusters:
+        return False
     nodes = nodes_of(sys.topology)
     return not len(nodes.quaternion_first) and not nodes.paths
 

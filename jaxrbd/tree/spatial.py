@@ -285,6 +285,10 @@ class ArticulatedInertia(NamedTuple):
         )
 
 
+def zero_articulated() -> ArticulatedInertia:
+    return ArticulatedInertia(Sym3(*[0] * 6), Mat3(ZERO3, ZERO3, ZERO3), Sym3(*[0] * 6))
+
+
 def rotation_from_quaternion(w, x, y, z) -> Mat3:
     """Rotation of the quaternion divided by its norm (w, x, y, z), so that any nonzero one is valid."""
     s = 2.0 / (w * w + x * x + y * y + z * z)

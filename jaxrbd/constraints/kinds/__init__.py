@@ -4,6 +4,7 @@ from jaxrbd.constraints.kinds.coupling import coupling
 from jaxrbd.constraints.kinds.distance import distance
 from jaxrbd.constraints.kinds.frames import connect, hinge, hold, weld
 from jaxrbd.constraints.kinds.function import function, velocity_function
+from jaxrbd.constraints.kinds.linear import linear
 from jaxrbd.constraints.kinds.of_model import of_model
 from jaxrbd.constraints.kinds.plane import point_on_plane
 from jaxrbd.constraints.kinds.rolling import rolling

@@ -8,6 +8,7 @@ from jaxrbd.constraints.data import Constraints, combine
 from jaxrbd.constraints.kinds.coupling import coupling
 from jaxrbd.constraints.kinds.distance import distance
 from jaxrbd.constraints.kinds.frames import connect, hinge, weld
+from jaxrbd.constraints.kinds.linear import linear
 from jaxrbd.constraints.kinds.placing import Baumgarte, matrix
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System
@@ -47,6 +48,19 @@ def of_model(
         line = [sys.mimic_offset[k], sys.mimic_ratio[k]]
         follower, leads = sys.joint_names[joint], sys.joint_names[leader]
         found.append(coupling(sys, follower, leads, polynomial=line, name=f"{follower} mimics", **shared))
+    at = 0
+    for k, (name, joints) in enumerate(zip(t.linear_names, t.linear_joints)):
+        numbers = sys.linear_coefficients[at : at + len(joints)]
+        at += len(joints)
+        found.append(
+            linear(
+                sys,
+                {sys.joint_names[j]: c for j, c in zip(joints, numbers)},
+                offset=sys.linear_offset[k],
+                name=name,
+                **shared,
+            )
+        )
     if not found:
         raise ArgumentError(f"of_model: {sys.name!r} declares no active loop, coupling or mimic joint.")
     return combine(*found)
