@@ -6,6 +6,7 @@ what a file needs and a fifth more is allowed. A file that is not listed may com
 
 ALLOWED: dict[str, int] = {
     "test_gradients.py": 490,
+    "test_clusters.py": 900,
     "test_constrained_gradients.py": 210,
     "test_constrained_dynamics.py": 310,
     "test_delassus.py": 350,
@@ -43,7 +44,8 @@ ALLOWED: dict[str, int] = {
     "test_convert.py": 670,
     "test_save.py": 290,
     "test_base.py": 90,
-    "test_zoo.py": 250,
+    "test_zoo.py": 415,
+    "test_zoo_loops.py": 240,
     "test_mass_rank.py": 50,
     "test_load.py": 60,
     "test_mistakes.py": 80,
@@ -52,5 +54,4 @@ ALLOWED: dict[str, int] = {
     "test_viewer.py": 320,
     "test_viewer_pages.py": 600,
     "test_reprs.py": 80,
-    "test_clusters.py": 900,
 }

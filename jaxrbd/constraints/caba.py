@@ -5,9 +5,12 @@ from __future__ import annotations
 from jaxrbd.constraints import articulated as art
 from jaxrbd.constraints.along_links import along_links, in_joints
 from jaxrbd.constraints.balance import links_method
+from jaxrbd.constraints.clustered import ClusterTask
 from jaxrbd.constraints.iterations import iterate
+from jaxrbd.constraints.joint_space import on_mass_factor
 from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.penalties import LOCAL_KAPPA, bearable, local_mobility, penalties
+from jaxrbd.constraints.prox_ltl import damped_inverse, dual_penalties
 from jaxrbd.constraints.solver import Proximal
 from jaxrbd.constraints.task import Task
 from jaxrbd.model.system import pytree
@@ -18,6 +21,8 @@ class ConstrainedABA(Proximal):
     """Articulated bodies with constrained inertias, [CABA] Algorithms 1-3: O(n + m). The default."""
 
     def solve(self, task: Task, settings: Settings) -> Found:
+        if isinstance(task, ClusterTask):
+            return on_mass_factor(task, settings, damped_inverse, dual_penalties)
         on = along_links(task)
         mobility = local_mobility(on)
 

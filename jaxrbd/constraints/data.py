@@ -25,6 +25,7 @@ from jaxrbd.engine.gather import gather
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.dtypes import resolve_dtype
 from jaxrbd.model.system import System, Topology, find, pytree, static
+from jaxrbd.tree.opening import tree_of
 from jaxrbd.tree.spatial import Force
 from jaxrbd.typing import Array, DTypeLike
 
@@ -194,8 +195,9 @@ def fitting(sys: System, constraints: ConstraintsLike) -> Constraints:
 
 def check_constraints(sys: System, con: Constraints) -> None:
     """Constraints made for another System are found out by their frame and freedom numbers and precision."""
+    whole = tree_of(sys)
     for e in con.entries:
-        if not e.fits(sys):
+        if not e.fits(whole):
             raise ArgumentError(
                 f"constraint {e.name!r} does not fit {sys.name!r}: it was made for another System."
             )

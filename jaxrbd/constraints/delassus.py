@@ -8,6 +8,7 @@ Rows between two bodies and rows on joints are taken by every algorithm: as two 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from jaxrbd.constraints import prox_pv
 from jaxrbd.constraints.acting import augmented
 from jaxrbd.constraints.along_links import OnLinks, along_links
 from jaxrbd.constraints.base_apart import base_blocks, from_base, root_inertias, times_roots
+from jaxrbd.constraints.clustered import cluster_delassus, linear_cluster_task
 from jaxrbd.constraints.data import Constraints, ConstraintsLike, as_constraints, check_constraints
 from jaxrbd.constraints.joint_space import gram, matrices
 from jaxrbd.constraints.meeting import meeting_of
@@ -44,6 +46,8 @@ def delassus_matrix(sys: System, constraints: ConstraintsLike, q: ArrayLike, alg
             O(n + m d + m²).
     "pvr"   PV-OSIMr: propagators between branching links only, [CABA] Algorithm 5 without augmentation:
             O(n + m²).
+    Systems with clusters have one algorithm, whatever is named: C-EFPA ([GRBDA] VIII), an inward pass per
+    row.
     """
     (q,) = arguments(sys, q=q)
     con = checked(sys, constraints, algorithm, MATRICES, "delassus_matrix")
@@ -107,6 +111,8 @@ def checked(sys: System, constraints, algorithm, known, caller: str) -> Constrai
 @lru_cache(maxsize=64)
 def matrix_kernel(algorithm: str):
     def run(sys: System, con: Constraints, q):
+        if sys.topology.clusters:
+            return cluster_delassus(sys, con, q)
         return MATRICES[algorithm](still_task(sys, con, q, jnp.ones((), q.dtype)))
 
     return kernel(lambda sys, con, *_: (con.rows, con.rows))(run)
@@ -115,16 +121,20 @@ def matrix_kernel(algorithm: str):
 @lru_cache(maxsize=64)
 def inverse_kernel(algorithm: str, refinements: int = 0):
     def run(sys: System, con: Constraints, q, mu):
+        if sys.topology.clusters:
+            task = still_task(sys, con, q, mu)
+            return spd_inverse(cluster_delassus(sys, con, q) + _damping(task))
         task = still_task(sys, con, q, mu)
         return refined(task, INVERSES[algorithm](task), refinements)
 
     return kernel(lambda sys, con, *_: (con.rows, con.rows))(run)
 
 
-def still_task(sys: System, con: Constraints, q, mu) -> Task:
-    """The rows at rest and without forces."""
+def still_task(sys: System, con: Constraints, q, mu) -> Any:
+    """The rows at rest and without forces: a `Task`, or a `ClusterTask`."""
     zero = lambda n: jnp.zeros((n,) + q.shape[-1:], q.dtype)  # noqa: E731
-    return linear_task(sys, con, q, zero(sys.topology.nv), zero(con.rows), mu)
+    make = linear_cluster_task if sys.topology.clusters else linear_task
+    return make(sys, con, q, zero(sys.topology.nv), zero(con.rows), mu)
 
 
 # --- the Delassus matrix, (m, m, B) --------------------------------------------------------------------

@@ -17,6 +17,7 @@ from jaxrbd.constraints import articulated as art
 from jaxrbd.constraints.acting import Acting, row_forces
 from jaxrbd.constraints.along_links import OnLinks, along_links
 from jaxrbd.constraints.balance import Unbalanced, no_accelerations, row_accelerations
+from jaxrbd.constraints.clustered import cluster_delassus
 from jaxrbd.constraints.data import Constraints, ConstraintsLike, Entry
 from jaxrbd.constraints.delassus import MATRICES, checked, penalty, penalty_of_rows, still_task
 from jaxrbd.constraints.plan import plan_of
@@ -62,11 +63,12 @@ def delassus_operator(
     "caba"  `DelassusOperator`: no matrix, O(n + m) for the factor, for every product and every solve.
     "ltl", "pv", "efpa", "pvr"  `DelassusMatrix`: the matrix by this algorithm of `delassus_matrix`, its
             damped Cholesky factor in O(m³), then O(m²) each time: better for few rows and many products.
+            Systems with clusters always get one.
     """
     (q,) = arguments(sys, q=q)
     con = checked(sys, constraints, algorithm, ("caba", *MATRICES), "delassus_operator")
     mu = penalty(mu, "delassus_operator", q.dtype)
-    if algorithm != "caba":
+    if algorithm != "caba" or sys.topology.clusters:
         return DelassusMatrix(*_damped_matrix(algorithm)(sys, con, q, mu))
     form = Form(sys.topology, con.entries, layout_of(sys, con, q, mu), np.dtype(sys.dtype))
     return DelassusOperator(form, _factors(sys, con, q, mu))
@@ -114,7 +116,7 @@ def rows_of(x: ArrayLike, m: int, dtype) -> Array:
 def _damped_matrix(algorithm: str):
     def run(sys: System, con: Constraints, q, mu):
         task = still_task(sys, con, q, mu)
-        D = MATRICES[algorithm](task)
+        D = cluster_delassus(sys, con, q) if sys.topology.clusters else MATRICES[algorithm](task)
         eye = jnp.asarray(np.eye(con.rows)[:, :, None], D.dtype)
         damped = jnp.moveaxis(D + eye / penalty_of_rows(task), -1, 0)
         return [D, jnp.moveaxis(jnp.linalg.cholesky(damped), 0, -1)]

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrbd.constraints.caba import ConstrainedABA
+from jaxrbd.constraints.clustered import cluster_residuals, forward_cluster_task, linear_cluster_task
 from jaxrbd.constraints.data import ConstraintsLike, as_constraints, check_constraints
 from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.solver import Solver
@@ -33,8 +34,8 @@ class ConstrainedMotion:
 class ProximalStats:
     """How far a solver came; numbers are the largest over the rows or joints.
 
-    `residual`: |J a + J̇v - a*| at the end; `history`: the same after every iteration. `change`: the last step
-    of a, which unbalanced forces and rows drive alike. `iterations`: how many were made.
+    `residual`: |J a + J̇v - a*| at the end; `history`: the same after every iteration. `change`: the last
+    step of a, which unbalanced forces and rows drive alike. `iterations`: how many were made.
     """
 
     residual: jax.Array
@@ -103,7 +104,8 @@ def solver_kernel(form, settings: Settings, gradients: str):
 
     def run(sys, con, q, v, tau, f_ext, lam, numbers):
         solver = jax.tree.unflatten(form, numbers)
-        return list(solver.solve(forward_task(sys, con, q, v, tau, f_ext, lam, _penalty(solver)), settings))
+        make = forward_cluster_task if sys.topology.clusters else forward_task
+        return list(solver.solve(make(sys, con, q, v, tau, f_ext, lam, _penalty(solver)), settings))
 
     shape = lambda sys, con, *_: [(sys.nv,), (con.rows,), (settings.length,), (), (), ()]  # noqa: E731
     made = kernel(shape)(run)
@@ -133,7 +135,8 @@ def implicit_rules(form, settings: Settings):
         def run(leaves):
             sys, con, *state = jax.tree.unflatten(treedef, leaves)
             q, v, tau, f_ext, _, _ = jax.tree.map(wide, state)
-            return residuals(sys, con, q, v, tau, f_ext, wide(out[0]), wide(out[1]))
+            both = cluster_residuals if sys.topology.clusters else residuals
+            return both(sys, con, q, v, tau, f_ext, wide(out[0]), wide(out[1]))
 
         return run
 
@@ -143,7 +146,8 @@ def implicit_rules(form, settings: Settings):
         wide = lambda x: jnp.broadcast_to(x, x.shape[:-1] + (n,))  # noqa: E731
         q, f, c, numbers = jax.tree.map(wide, (q, f, c, numbers))
         solver = jax.tree.unflatten(form, numbers)
-        return solver.solve(linear_task(sys, con, q, f, c, _penalty(solver)), fixed)
+        make = linear_cluster_task if sys.topology.clusters else linear_task
+        return solver.solve(make(sys, con, q, f, c, _penalty(solver)), fixed)
 
     def tangent(args, out, tangents):
         leaves, treedef = jax.tree.flatten(args)

@@ -15,7 +15,9 @@ from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.crba import columns_by_dof
 from jaxrbd.tree.frames import path_to_root
 from jaxrbd.tree.kernels import kernel
+from jaxrbd.tree.loop_maps import lift, open_state, project_columns
 from jaxrbd.tree.nodes import nodes_of
+from jaxrbd.tree.opening import tree_of
 from jaxrbd.tree.spatial import Vec3
 from jaxrbd.typing import Array, ArrayLike
 
@@ -56,12 +58,16 @@ def constraint_jacobian(sys: System, constraints: ConstraintsLike, q: ArrayLike)
 @kernel(lambda sys, con, *_: [(con.rows,)] * 4)
 def evaluate(sys: System, con: Constraints, q, v, a):
     """[phi, J v, J a + J̇v, a*] in one go, of arguments that were checked."""
+    if sys.topology.clusters:
+        return cluster_rows(sys, con, q, v, a)
     x = constraint_rows(sys, con, q, v, motion(sys, q, v, a), a)
     return [x.phi, x.u, x.gamma, x.target]
 
 
 @kernel(lambda sys, con, q: (con.rows, sys.nv))
 def _jacobian_kernel(sys: System, con: Constraints, q):
+    if sys.topology.clusters:
+        return cluster_jacobian(sys, con, q)
     v = jnp.zeros((sys.topology.nv,) + q.shape[1:], q.dtype)
     moving = motion(sys, q, v)
     return jacobian(sys, con, moving, constraint_rows(sys, con, q, v, moving))
@@ -96,3 +102,25 @@ def jacobian(sys: System, con: Constraints, moving: Moving, x: Rows):
         where = table.joint_rows * t.nv + table.joint_dofs
         J = put(flat, where, jnp.broadcast_to(x.kappa, (len(where),) + J.shape[2:])).reshape(J.shape)
     return J
+
+
+# --- clusters: the rows of the open tree ---------------------------------------------------------------
+
+
+def cluster_rows(sys: System, con: Constraints, q, v, a):
+    """[phi, J v, J a + J̇v, a*] of the open tree."""
+    t, tree, x = sys.topology, tree_of(sys), open_state(sys, q, v)
+    g = jnp.zeros_like(x.v) if x.g is None else x.g
+    a_t = g if a is None else lift(t, x.G, a) + g
+    found = constraint_rows(tree, con, x.q, x.v, motion(tree, x.q, x.v, a_t), a_t)
+    return [found.phi, found.u, found.gamma, found.target]
+
+
+def cluster_jacobian(sys: System, con: Constraints, q):
+    """J G, (m, nv, B)."""
+    tree, x = tree_of(sys), open_state(sys, q)
+    still = jnp.zeros((tree.topology.nv,) + q.shape[1:], q.dtype)
+    moving = motion(tree, x.q, still)
+    return project_columns(
+        sys.topology, x.G, jacobian(tree, con, moving, constraint_rows(tree, con, x.q, still, moving))
+    )

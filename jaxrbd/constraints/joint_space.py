@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.constraints.clustered import ClusterTask
 from jaxrbd.constraints.data import Constraints
 from jaxrbd.constraints.iterations import iterate
 from jaxrbd.constraints.jacobian import jacobian, support
@@ -27,16 +28,18 @@ from jaxrbd.tree.nodes import nodes_of
 from jaxrbd.typing import Array
 
 
-def on_mass_factor(task: Task, settings: Settings, inverse: Callable, penalty: Callable) -> Found:
+def on_mass_factor(
+    task: Task | ClusterTask, settings: Settings, inverse: Callable, penalty: Callable
+) -> Found:
     """Methods that solve the dual problem in joint space; `inverse(delassus, R)` is their choice."""
     build, mobility = dual_method(task, inverse)
     return iterate(build, penalty(mobility, task), mobility, task.c, task.lam, task.weight, settings)
 
 
-def dual_method(task: Task, inverse: Callable):
+def dual_method(task: Task | ClusterTask, inverse: Callable):
     """The method for penalties R, as a function of R, and the mobilities of the rows."""
     M, J = matrices(task)
-    pattern = sparse.pattern_of(mass_pattern(task.sys.topology))
+    pattern = sparse.pattern_of(inertia_pattern(task))
     H = sparse.factor(pattern, sparse.store(pattern, M))
     Y = sparse.solve_transposed(pattern, H, jnp.swapaxes(J, 0, 1))
     D = sparse.diagonal(pattern, H)
@@ -83,11 +86,15 @@ def moving(J):
     return squares > (1e3 * jnp.finfo(J.dtype).eps) ** 2 * by_row(squares)
 
 
-def unbalanced(task: Task, a, lam, load=None):
+def unbalanced(task: Task | ClusterTask, a, lam, load=None):
     """r_d = load f - M a + Jᵀ lam, (nv, B), link by link: in float32 M itself is too coarse to correct by.
 
     a None is zero.
     """
+    if isinstance(task, ClusterTask):
+        f = task.tau if load is None else task.tau * load
+        f = f + jnp.sum(task.J * lam[:, None], 0)
+        return f if a is None else f - jnp.sum(task.M * a[None], 1)
     sys, links = task.sys, task.moving.links
     nodes = nodes_of(sys.topology)
 
@@ -111,15 +118,26 @@ def unbalanced(task: Task, a, lam, load=None):
     return joint_forces(task._replace(p=p, p0=p0, tau=tau))
 
 
-def matrices(task: Task) -> tuple[Array, Array]:
+def matrices(task: Task | ClusterTask) -> tuple[Array, Array]:
     """M (nv, nv, B) and J (m, nv, B)."""
+    if isinstance(task, ClusterTask):
+        return task.M, task.J
     M = mass_matrix_with(task.sys, task.q, None)
     wide = lambda x: jnp.broadcast_to(x, x.shape[:-1] + task.tau.shape[-1:])  # noqa: E731
     return wide(M), dense_jacobian(task)
 
 
-def dense_jacobian(task: Task):
+def inertia_pattern(task: Task | ClusterTask) -> np.ndarray:
+    """Which entries of M are not zero, (nv, nv); those of clusters are not told apart."""
+    if isinstance(task, ClusterTask):
+        return np.ones((len(task.M),) * 2, bool)
+    return mass_pattern(task.sys.topology)
+
+
+def dense_jacobian(task: Task | ClusterTask):
     """J, (m, nv, B)."""
+    if isinstance(task, ClusterTask):
+        return task.J
     J = jacobian(task.sys, task.con, task.moving, task.x)
     return jnp.broadcast_to(J, J.shape[:-1] + task.c.shape[-1:])
 

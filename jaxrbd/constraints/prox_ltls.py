@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrbd.constraints.clustered import ClusterTask
 from jaxrbd.constraints.iterations import iterate
 from jaxrbd.constraints.joint_space import (
     constraint_pattern,
@@ -13,11 +14,13 @@ from jaxrbd.constraints.joint_space import (
     joint_mobility,
     joint_space,
     matrices,
+    on_mass_factor,
     unbalanced,
 )
 from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.penalties import bearable, penalties
 from jaxrbd.constraints.plan import plan_of
+from jaxrbd.constraints.prox_ltl import damped_inverse, dual_penalties
 from jaxrbd.constraints.rows import sum_by_row, table_of
 from jaxrbd.constraints.solver import Proximal
 from jaxrbd.constraints.task import Task
@@ -35,6 +38,8 @@ class ProxLTLs(Proximal):
     """Augmented Lagrangian on the sparse factor of M + JᵀRJ, [CABA] Eq. 16: O(n d² + n² + n m)."""
 
     def solve(self, task: Task, settings: Settings) -> Found:
+        if isinstance(task, ClusterTask):
+            return on_mass_factor(task, settings, damped_inverse, dual_penalties)
         M, J = matrices(task)
         touches = constraint_pattern(task.sys, task.con)
         pattern = sparse.pattern_of(mass_pattern(task.sys.topology) | (touches.T @ touches))

@@ -15,8 +15,9 @@ import numpy as np
 from jaxrbd.constraints.along_links import OnLinks, along_links, in_joints
 from jaxrbd.constraints.articulated import added, nothing
 from jaxrbd.constraints.balance import Accelerations, Unbalanced, links_method, unbalanced
+from jaxrbd.constraints.clustered import ClusterTask
 from jaxrbd.constraints.iterations import iterate
-from jaxrbd.constraints.joint_space import diagonal
+from jaxrbd.constraints.joint_space import diagonal, on_mass_factor
 from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.open_rows import (
     Passed,
@@ -44,6 +45,8 @@ class ProxPV(Proximal):
     """Popov and Vereshchagin with a proximal dual, [CABA] Algorithm 4: O(n m² + m³)."""
 
     def solve(self, task: Task, settings: Settings) -> Found:
+        if isinstance(task, ClusterTask):
+            return on_mass_factor(task, settings, damped_inverse, dual_penalties)
         on = along_links(task, open_to_world=True)
         fac = factor(on)
         delassus = in_rows(on, fac)

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from jaxrbd.constraints import articulated as art
 from jaxrbd.constraints.along_links import along_links, in_joints
 from jaxrbd.constraints.balance import largest_acceleration, no_accelerations, row_accelerations
+from jaxrbd.constraints.clustered import ClusterTask
+from jaxrbd.constraints.joint_space import diagonal, gram, joint_mobility
 from jaxrbd.constraints.method import Found, Settings
 from jaxrbd.constraints.penalties import KAPPA, local_mobility
 from jaxrbd.constraints.solver import Proximal
@@ -46,6 +48,8 @@ class Soft(Proximal):
         Where penalties that users give are more than the arithmetic bears, the answer is that of penalties
         which it does bear, and not called right.
         """
+        if isinstance(task, ClusterTask):
+            return _in_joint_space(task)
         on = along_links(task)
         mobility, R = local_mobility(on), task.R
         if R is None:
@@ -77,12 +81,32 @@ class Soft(Proximal):
             found = jax.lax.cond(jnp.any(lost), again, lambda found: found, found)
         a, r, step, lam = found
         size = jnp.maximum(1, largest_acceleration(on, a))
-        limits, residual = LIMITS[r.dtype.name], by_row(r)
-        met = residual <= limits.met * jnp.maximum(1, by_row(task.c))
-        # beyond 1/eps the rows drown the bodies, and what is left of those is not to be seen in a step
-        drowned = by_row(R * mobility) * jnp.finfo(r.dtype).eps > 30
-        right = (step <= 0.1 * limits.wrong * size) & ~drowned
-        verdict = jnp.where(right, jnp.where(met, Result.converged, Result.stationary), Result.not_converged)
-        verdict = verdict.astype(residual.dtype)
-        one = jnp.ones_like(residual)
-        return Found(in_joints(task, on, *a), lam, residual[None], step, one, verdict)
+        return _judged(task, in_joints(task, on, *a), lam, r, step, size, R * mobility)
+
+
+def _judged(task, a, lam, r, step, size, stiffness) -> Found:
+    limits, residual = LIMITS[r.dtype.name], by_row(r)
+    met = residual <= limits.met * jnp.maximum(1, by_row(task.c))
+    # beyond 1/eps the rows drown the bodies, and what is left of those is not to be seen in a step
+    drowned = by_row(stiffness) * jnp.finfo(r.dtype).eps > 30
+    right = (step <= 0.1 * limits.wrong * size) & ~drowned
+    verdict = jnp.where(right, jnp.where(met, Result.converged, Result.stationary), Result.not_converged)
+    one = jnp.ones_like(residual)
+    return Found(a, lam, residual[None], step, one, verdict.astype(residual.dtype))
+
+
+def _in_joint_space(task: ClusterTask) -> Found:
+    """The same by a dense factor of M + JᵀRJ, for Systems with clusters."""
+    M, J, R = task.M, task.J, task.R
+    mobility = joint_mobility(J, diagonal(M))
+    if R is None:
+        R = jax.lax.stop_gradient(KAPPA[task.c.dtype.name] / by_row(task.weight * mobility) * task.weight)
+    H = jnp.moveaxis(M + gram(J, R), -1, 0)
+    chol = jax.scipy.linalg.cho_factor(H, lower=True)
+    a, r, da = jnp.zeros_like(task.tau), task.c, task.tau
+    for _ in range(2):  # as above
+        load = task.tau - jnp.sum(M * a[None], 1) + jnp.sum(J * (R * r)[:, None], 0)
+        da = jax.scipy.linalg.cho_solve(chol, load.T[..., None])[..., 0].T
+        a = a + da
+        r = task.c - jnp.sum(J * a[None], 1)
+    return _judged(task, a, R * r, r, by_row(da), jnp.maximum(1, by_row(a)), R * mobility)

@@ -22,7 +22,7 @@ from jaxrbd.tree.arguments import arguments, external, require_mass
 from jaxrbd.tree.dense import forward_dynamics_dense
 from jaxrbd.tree.freedoms import Clustered, Single, at_roots, joint_space
 from jaxrbd.tree.kernels import kernel
-from jaxrbd.tree.lanes import LaneNode, LanePivot
+from jaxrbd.tree.lanes import LaneNode, LanePivot, Rates
 from jaxrbd.tree.ldl import solve_ldl
 from jaxrbd.tree.node import Node, Pivot
 from jaxrbd.tree.nodes import nodes_of
@@ -218,6 +218,28 @@ def factor_solve(factor: Factor, b):
     alone = pivot and pivot.alone(u)
     a = joint_accelerations(nodes, space.light, pivot, alone, A0, b, still=space.still)
     return space.collect(a, [*A0.ang, *A0.lin])
+
+
+def joint_loads_of(factor: Factor, b):
+    """Halves of M^-1 for b: (nv, B): (u, D⁻¹ u) of all closings and roots, stacked (k, B).
+
+    b1·M^-1 b2 is the sum of products of the first half of b1 and the second of b2: an inward pass alone.
+    """
+    space, pivot = factor.space, factor.pivot
+
+    def push(acc, x):
+        node, pivot, b = x
+        u = b - node.project(acc)
+        return node.hand_on(pivot.reaction(acc, u)), u
+
+    xs = (space.light, pivot and pivot._replace(Dinv=None), space.loads(b))
+    p0, u = inward(space.nodes.in_rows, push, xs, kin.zeros(space.zero[1], b))
+    f0 = kin.root_rows(space.sys, space.in_tree(b), Force) - at_roots(p0)
+    A0 = solve_roots(root_armature(space.sys), factor.root, f0)
+    six = lambda x: jnp.concatenate([*x.ang, *x.lin])  # noqa: E731
+    lanes = lambda x: jnp.concatenate(jax.tree.leaves(x.c if isinstance(x, Rates) else x))  # noqa: E731
+    alone = pivot and pivot.alone(u)
+    return jnp.concatenate([lanes(u), six(f0)]), jnp.concatenate([lanes(alone), six(A0)])
 
 
 def _forward_tangent(args, results, tangents):

@@ -24,6 +24,11 @@ def of_model(
     """
     shared: dict[str, Any] = {"weight": weight, "baumgarte": baumgarte}
     t, found = sys.topology, []
+    if t.clusters:
+        raise ArgumentError(
+            f"of_model: the loops of {sys.name!r} hold already, as part of its state. Leave the constraints "
+            "out, or pass sys.tree."
+        )
     for k, (name, kind, (a, b)) in enumerate(zip(t.loop_names, t.loop_kinds, t.loop_frames)):
         if not t.loop_active[k]:
             continue

@@ -15,7 +15,7 @@ from jaxrbd.model.compile import build
 from jaxrbd.model.description import Description
 from jaxrbd.model.names import hint
 from jaxrbd.model.system import System
-from jaxrbd.model.zoo import arm, families, legged, pendulums
+from jaxrbd.model.zoo import arm, families, geared_robots, legged, loops, pendulums
 from jaxrbd.typing import DTypeLike
 
 DESCRIPTIONS: dict[str, Callable[..., Description]] = {
@@ -27,6 +27,19 @@ DESCRIPTIONS: dict[str, Callable[..., Description]] = {
     "arm7": arm.arm7,
     "quadruped": legged.quadruped,
     "humanoid": legged.humanoid,
+    "geared_chain": loops.geared_chain,
+    "belt_chain": loops.belt_chain,
+    "linkage_chain": loops.linkage_chain,
+    "four_bar": loops.four_bar,
+    "five_bar": loops.five_bar,
+    "six_bar": loops.six_bar,
+    "slider_crank": loops.slider_crank,
+    "rod_leg": loops.rod_leg,
+    "cassie_leg": loops.cassie_leg,
+    "mini_cheetah": geared_robots.mini_cheetah,
+    "mit_humanoid": geared_robots.mit_humanoid,
+    "tello": geared_robots.tello,
+    "jvrc1": geared_robots.jvrc1,
 }
 
 
@@ -58,3 +71,16 @@ double_pendulum = _system(pendulums.double_pendulum)
 arm7 = _system(arm.arm7)
 quadruped = _system(legged.quadruped)
 humanoid = _system(legged.humanoid)
+geared_chain = _system(loops.geared_chain)
+belt_chain = _system(loops.belt_chain)
+linkage_chain = _system(loops.linkage_chain)
+four_bar = _system(loops.four_bar)
+five_bar = _system(loops.five_bar)
+six_bar = _system(loops.six_bar)
+slider_crank = _system(loops.slider_crank)
+rod_leg = _system(loops.rod_leg)
+cassie_leg = _system(loops.cassie_leg)
+mini_cheetah = _system(geared_robots.mini_cheetah)
+mit_humanoid = _system(geared_robots.mit_humanoid)
+tello = _system(geared_robots.tello)
+jvrc1 = _system(geared_robots.jvrc1)
