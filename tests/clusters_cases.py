@@ -26,9 +26,12 @@ def start(name: str, free: bool) -> tuple[rbd.Builder, str | None]:
     return b, "base"
 
 
-def geared(free: bool = False, n: int = 3):
+def geared(free: bool = False, n: int = 3, grounded: bool = False):
     """Links with rotors on the body before, about skew axes; mimics with offsets."""
     b, above = start("geared", free)
+    if grounded:  # one tree, as a URDF wants it
+        b.body("base", 5.0, shapes=[b.box(0.3, 0.2, 0.1)])
+        above = "base"
     rng = np.random.default_rng(0)
     for i in range(n):
         b.body(f"l{i}", 1 + rng.uniform(), shapes=[b.box(0.1, 0.2, 0.4)])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.errors import ArgumentError
+from jaxrbd.errors import ArgumentError, ModelWarning
 from jaxrbd.model.edit import lock_joints
 from jaxrbd.model.system import System, check_system
 from jaxrbd.tree.arguments import arguments, external, require_mass
@@ -43,7 +45,7 @@ def reflected(sys: System) -> tuple[System, Array]:
     axis, times the square of their ratio, is armature of the joints that lead them: the diagonal of reflected
     inertia ([GRBDA] II-C). H, (nv, nv), is that inertia with the terms between joints (the block form), so
     that inverse_dynamics(System without that armature) + H a is the better approximation. Gyroscopic terms
-    are lost.
+    and actuators on rotors are lost.
     """
     t = check_system(sys, "reflected").topology
     parents = set(t.parents)
@@ -59,7 +61,9 @@ def reflected(sys: System) -> tuple[System, Array]:
     rows = G[rotor_dofs]
     H = rows.T @ (spin[:, None] * rows)
     names = [t.joint_names[b] for b in rotors]
-    links = lock_joints(sys.tree, names)
+    with warnings.catch_warnings():  # gears and actuators of the rotors go with them
+        warnings.simplefilter("ignore", ModelWarning)
+        links = lock_joints(sys.tree, names)
     return links.replace(armature=links.armature + jnp.diag(H)), H
 
 

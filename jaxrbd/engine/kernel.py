@@ -55,9 +55,10 @@ class Kernel:
         single: Callable | None = None,
         small: int = 1,
         only: Callable | None = None,
+        suits: Callable | None = None,
     ):
         self.f, self.shape, self.extent, self.single, self.small = f, shape, extent, single, small
-        self.only = only
+        self.only, self.suits = only, suits
         self.tangent_rule: Callable | None = None
         self.adjoint_rule: Callable | None = None
         self.pair_rule: Callable | None = None
@@ -108,14 +109,16 @@ def kernel(
     single: Callable | None = None,
     small: int = 1,
     only: Callable | None = None,
+    suits: Callable | None = None,
 ):
     """Decorator. `shape(*args)`: a pytree of result shapes, unbatched, of the dtype of the first argument.
 
     `extent(first argument)`: (slots, slots per row) that one state works on, for the size of chunks.
-    `single(*args)` is an unbatched algorithm, used for plain calls and batches <= small.
+    `single(*args)` is an unbatched algorithm, used for plain calls and batches <= small; `suits(first
+    argument)` says for which models (None: all).
     `only(first argument)`: the part of it that the kernel needs; the rest is not carried through.
     """
-    return lambda f: Kernel(f, shape, extent, single, small, only)
+    return lambda f: Kernel(f, shape, extent, single, small, only, suits)
 
 
 # --- the primitive -------------------------------------------------------------------------------------
@@ -149,6 +152,9 @@ def _shapes(*avals, program, batched):
 def _execute(*leaves, program, batched):
     size = _size(leaves, batched)
     single = program.kernel.single if isinstance(program, Base) else None
+    suits = program.kernel.suits
+    if single is not None and suits is not None:
+        single = single if suits(jax.tree.unflatten(program.treedef, leaves)[0]) else None
     if size is None:
         if single is not None:
             return jax.tree.leaves(single(*jax.tree.unflatten(program.treedef, leaves)))

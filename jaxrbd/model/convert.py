@@ -30,12 +30,14 @@ Coordinates = tuple[Array, Array | None]  # (q, v)
 
 def to_mujoco(sys: System, q: ArrayLike, v: ArrayLike | None = None) -> Coordinates:
     """(qpos, qvel) of MuJoCo for our (q, v); qvel is None without v."""
+    _refuse_loops(sys.topology)
     q = _vector("q", q, sys.nq)
     return q, None if v is None else _free_to_mujoco(sys, q, _vector("v", v, sys.nv))
 
 
 def from_mujoco(sys: System, qpos: ArrayLike, qvel: ArrayLike | None = None) -> Coordinates:
     """Our (q, v) for MuJoCo's (qpos, qvel); v is None without qvel."""
+    _refuse_loops(sys.topology)
     q = _vector("qpos", qpos, sys.nq)
     return q, None if qvel is None else _free_from_mujoco(sys, q, _vector("qvel", qvel, sys.nv))
 
@@ -128,8 +130,17 @@ class _FreeMaps(NamedTuple):
     linear: np.ndarray  # gathers from [0, 3 n numbers]: those on our linear rows, zero elsewhere
 
 
+def _refuse_loops(t: Topology) -> None:
+    if t.clusters:
+        raise ArgumentError(
+            f"{t.name!r} has loops in its state (clusters), which other libraries have no coordinates for. "
+            "Convert the state of its open tree: sys.tree and rbd.to_tree(sys, q, v)."
+        )
+
+
 @lru_cache(maxsize=256)
 def _free_maps(topology: Topology) -> _FreeMaps:
+    _refuse_loops(topology)
     free = [i for i, t in enumerate(topology.joint_types) if TYPES[t].free]
     q = np.array([topology.q_starts[i] for i in free], int).reshape(-1, 1)
     v = np.array([topology.v_starts[i] for i in free], int).reshape(-1, 1)
@@ -196,6 +207,7 @@ class _PinocchioMaps(NamedTuple):
 
 
 def _pinocchio_maps(sys: System, model) -> _PinocchioMaps:
+    _refuse_loops(sys.topology)
     if model is None:
         sizes = [(_PIN_SIZES.get(t, TYPES[t].nq), TYPES[t].nv) for t in sys.joint_types]
         starts = np.cumsum([(0, 0), *sizes], axis=0)

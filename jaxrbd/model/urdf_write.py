@@ -208,8 +208,8 @@ class _Writer:
     def dynamics(self, element: ET.Element, joint: Joint) -> None:
         values = {key: self.scalar(joint, key) for key in _DYNAMICS}
         written = {key: _text(value) for key, value in values.items() if value != 0.0}
-        if written:
-            ET.SubElement(element, "dynamics", written)
+        if written:  # urdfdom refuses the element without damping or friction
+            ET.SubElement(element, "dynamics", {"damping": "0"} | written)
 
     def scalar(self, joint: Joint, key: str) -> float:
         """The value that all degrees of freedom share; if they differ, it is dropped for the default."""

@@ -70,15 +70,12 @@ def mass_matrix_inverse(sys: System, q: ArrayLike) -> Array:
     return _mass_matrix_inverse(sys, q)
 
 
-def _single(sys: System, q, v, tau, f_ext):
-    """One state by dense masks, unless columns depend on q or loops close."""
-    if not sys.topology.clusters and not nodes_of(sys.topology).paths:
-        return forward_dynamics_dense(sys, q, v, tau, f_ext)
-    last = jax.tree.map(lambda x: x[..., None], (sys, q, v, tau, f_ext))
-    return articulated_motion(*last)[0][..., 0]
+def _suits_masks(sys: System) -> bool:
+    """Dense masks know neither columns that depend on q nor loops."""
+    return not sys.topology.clusters and not nodes_of(sys.topology).paths
 
 
-@kernel(lambda sys, *_: (sys.nv,), single=_single, small=2)
+@kernel(lambda sys, *_: (sys.nv,), single=forward_dynamics_dense, small=2, suits=_suits_masks)
 def _forward_dynamics(sys: System, q, v, tau, f_ext):
     return articulated_motion(sys, q, v, tau, f_ext)[0]
 

@@ -17,9 +17,9 @@ from jaxrbd.model.system import System
 from jaxrbd.tree.nodes import nodes_of
 
 
-def kernel(shape: Callable, single: Callable | None = None, small: int = 1):
+def kernel(shape: Callable, single: Callable | None = None, small: int = 1, suits: Callable | None = None):
     """Decorator; see `jaxrbd.engine.kernel.kernel`. The first argument is a System, or has its `topology`."""
-    return engine.kernel(shape, extent, single, small, only=mechanism)
+    return engine.kernel(shape, extent, single, small, only=mechanism, suits=suits)
 
 
 def extent(model) -> tuple[int, int]:
