@@ -149,12 +149,18 @@ def _shapes(*avals, program, batched):
     return [ShapedArray(n + tuple(y.shape), y.dtype) for n, y in zip(lead, out)]
 
 
+def _single_of(program, leaves) -> Callable | None:
+    """The kernel's algorithm for single states, where it has one that suits the model."""
+    if not isinstance(program, Base) or program.kernel.single is None:
+        return None
+    suits = program.kernel.suits
+    good = suits is None or suits(jax.tree.unflatten(program.treedef, leaves)[0])
+    return program.kernel.single if good else None
+
+
 def _execute(*leaves, program, batched):
     size = _size(leaves, batched)
-    single = program.kernel.single if isinstance(program, Base) else None
-    suits = program.kernel.suits
-    if single is not None and suits is not None:
-        single = single if suits(jax.tree.unflatten(program.treedef, leaves)[0]) else None
+    single = _single_of(program, leaves)
     if size is None:
         if single is not None:
             return jax.tree.leaves(single(*jax.tree.unflatten(program.treedef, leaves)))
