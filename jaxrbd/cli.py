@@ -146,6 +146,12 @@ def _how_to_read(parser) -> None:
         "--base", choices=("free", "fixed"), help="let the root float, or weld it to the world (as written)"
     )
     parser.add_argument(
+        "--loops",
+        choices=("constraint", "cluster", "open"),
+        default="constraint",
+        help="loops and mimic joints: kept as data, part of the state, or left out (constraint)",
+    )
+    parser.add_argument(
         "--package-dir",
         action="append",
         default=[],

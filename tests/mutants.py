@@ -40,7 +40,10 @@ URDF = """<robot name="r" xmlns:xacro="http://ros.org/wiki/xacro">
     <limit lower="-1" upper="1" effort="1" velocity="1"/><mimic joint="j" multiplier="2" offset="0"/></joint>
   <joint name="l" type="floating"><parent link="c"/><child link="d"/><origin rpy="1 2 3"/></joint>
   <joint name="n" type="planar"><parent link="d"/><child link="e"/><axis xyz="0 1 0"/></joint>
-  <xacro:property name="x" value="1"/><loop name="o"/><transmission name="t"/>
+  <xacro:property name="x" value="1"/><transmission name="t"/>
+  <loop name="o" type="revolute"><predecessor link="a"><origin xyz="0 1 0"/></predecessor>
+    <successor link="e"><origin xyz="0 0 1"/></successor><axis xyz="0 0 1"/></loop>
+  <coupling name="p"><term joint="j" coefficient="1"/><term joint="k" coefficient="2"/></coupling>
 </robot>"""
 JUNK = "nan inf -inf 1e999 -1e308 1e308 1e200 1e160 1e59 1e39 1e-320 0 -1 -0 1,2,3 x 0x10 1_0 １ ${x}".split()
 JUNK += ["%n", "%s%s%s%s%s", "%999999999d", "%", "a%20b", "world", "<world>", "root", "../../etc/passwd", ""]

@@ -154,6 +154,8 @@ def test_every_leaf_is_documented(sys):
     sizes = {"nb": t.nb, "nf": len(t.frame_names), "nl": t.link_count, "nv": t.nv, "nq": t.nq, "nu": sys.nu}
     sizes |= {
         "nm": len(t.mimics),
+        "nt": sum(map(len, t.linear_joints)),
+        "ng": len(t.linear_names),
         "ns": len(t.shape_kinds),
         "n": len(t.loop_names),
         "nk": len(t.keyframe_names),

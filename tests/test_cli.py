@@ -82,7 +82,7 @@ MISTAKES = {
     "missing file": (["info", "nowhere.urdf"], "nowhere.urdf: the file does not exist"),
     "folder": (["info", "."], "is a folder"),
     "unknown zoo model": (["info", "zoo:spot"], "no model 'spot'"),
-    "near zoo model": (["info", "zoo:humanid"], "Did you mean 'humanoid'?"),
+    "near zoo model": (["info", "zoo:quadruped_"], "Did you mean 'quadruped'?"),
     "zoo model without zoo:": (["info", "humanoid"], "Did you mean zoo:humanoid?"),
     "near command": (["simulat", "zoo:arm7"], "Did you mean 'simulate'?"),
     "zoo size": (["info", "zoo:chain:many"], "not whole numbers"),

@@ -145,3 +145,41 @@ def test_reflected_inertia_orders_the_errors():
     k = sys.v_index(ankle).start
     error = lambda x: float(np.sqrt(np.mean((x[:, k] - exact[:, k]) ** 2)) / np.abs(exact[:, k]).max())  # noqa: E731
     assert error(none) > error(diagonal) > error(block)
+
+
+TENDON = """<mujoco><worldbody>
+<body name="b1"><joint name="j1" axis="0 1 0" ref="0.2"/><geom size=".1"/>
+  <body name="b2" pos="0 0 .3"><joint name="j2" axis="0 1 0"/><geom size=".1"/></body></body>
+<body name="b3" pos="1 0 0"><joint name="j3" axis="0 1 0"/><geom size=".1"/></body></worldbody>
+<tendon><fixed name="sum"><joint joint="j1" coef="2"/><joint joint="j2" coef="3"/></fixed>
+  <fixed name="one"><joint joint="j3" coef="-4"/></fixed></tendon>
+<equality><tendon name="belt" tendon1="one" tendon2="sum" polycoef="0.1 0.5 0 0 0"/></equality>
+<actuator><motor name="pull" tendon="one" gear="2"/><motor name="both" tendon="sum"/></actuator></mujoco>"""
+
+
+def test_fixed_tendons_are_couplings():
+    """-4 j3 + 4·0 = 0.1 + 0.5 (2 j1 + 3 j2 - rest): where MuJoCo's own residual vanishes."""
+    mujoco = pytest.importorskip("mujoco")
+    with pytest.warns(rbd.ModelWarning, match="actuator 'both'"):
+        sys = rbd.load(TENDON, dtype="float64", loops="cluster")
+    assert sys.nv == 2 and sys.actuator_names == ("pull",) and float(sys.actuator_gear[0]) == -8.0
+    q = np.asarray(rbd.to_tree(sys, rbd.integrate(sys, sys.q0, jnp.array([0.3, -0.4]))))
+    model = mujoco.MjModel.from_xml_string(TENDON)
+    data = mujoco.MjData(model)
+    data.qpos[:] = q
+    mujoco.mj_forward(model, data)
+    assert data.nefc == 1 and abs(data.efc_pos[0]) < 1e-12
+
+
+def test_info_and_sliders_know_who_follows():
+    from jaxrbd.commands.info import collect, render
+    from jaxrbd.viewer.posing import _ranges
+
+    sys = cases.clustered("mixed")
+    facts = collect(sys)
+    spans = {j["name"]: (j["q"], j["v"]) for j in facts["joints"]}
+    assert spans["jr"] == (None, None) and spans["b0"][1] is None and spans["a0"][1] == [6, 7]
+    assert "jr" in render(facts)
+    reference, labels, low, high = _ranges(sys, np.asarray(sys.q0))
+    assert len(labels) == len(low) == len(high) == sys.nv and (low < high).all()
+    np.testing.assert_array_equal(reference, sys.q0)

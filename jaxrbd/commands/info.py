@@ -11,10 +11,14 @@ from jaxrbd.commands.models import open_model
 
 
 def run(args) -> int:
-    sys, warnings = open_model(args.file, base=args.base, package_dirs=args.package_dir)
+    sys, warnings = open_model(args.file, base=args.base, package_dirs=args.package_dir, loops=args.loops)
     facts = collect(sys, warnings)
     print(json.dumps(facts, indent=2) if args.json else render(facts))
     return 0
+
+
+def _span(index: slice) -> list[int]:
+    return [index.start, index.stop]
 
 
 def collect(sys, warnings=()) -> dict:
@@ -28,7 +32,7 @@ def collect(sys, warnings=()) -> dict:
     followers = {j: sys.joint_names[k] for j, k in t.mimics}
     joints = []
     for i, name in enumerate(sys.joint_names):
-        dofs = sys.v_index(name)
+        dofs = slice(t.v_starts[i], t.v_starts[i + 1])
         joints.append(
             {
                 "index": i,
@@ -36,8 +40,8 @@ def collect(sys, warnings=()) -> dict:
                 "type": sys.joint_types[i],
                 "parent": "world" if sys.parents[i] < 0 else sys.body_names[sys.parents[i]],
                 "body": sys.body_names[i],
-                "q": [sys.q_index(name).start, sys.q_index(name).stop],
-                "v": [dofs.start, dofs.stop],
+                "q": _span(sys.q_index(name)) if name in sys.placed_joints else None,
+                "v": _span(sys.v_index(name)) if name in sys.leading_joints else None,
                 "mass": float(mass[owner == i].sum()),
                 "lower": _numbers(sys.lower[dofs]),
                 "upper": _numbers(sys.upper[dofs]),

@@ -11,12 +11,13 @@ from jaxrbd.model import zoo
 from jaxrbd.model.names import near_files, nearest
 
 
-def open_model(file: str, base: str | None = None, dtype=None, package_dirs=()):
+def open_model(file: str, base: str | None = None, dtype=None, package_dirs=(), loops="constraint"):
     """Compile the model; returns (system, texts of the warnings it gave, each once)."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ModelWarning)
         if file.startswith("zoo:"):
             sys = rbd.build(_from_zoo(file), base=base, dtype=dtype)
+            sys = rbd.cluster(sys) if loops == "cluster" else sys
         else:
             path = Path(file)
             if not path.is_file():
@@ -28,7 +29,7 @@ def open_model(file: str, base: str | None = None, dtype=None, package_dirs=()):
                     f"Give a URDF or MJCF file, or a model of the zoo: zoo:{', zoo:'.join(zoo.DESCRIPTIONS)}."
                 )
                 raise ModelError(file, f"the file {kind}", remedy)
-            sys = rbd.load(path, base=base, dtype=dtype, package_dirs=package_dirs)
+            sys = rbd.load(path, base=base, dtype=dtype, package_dirs=package_dirs, loops=loops)
     return sys, list(dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, ModelWarning)))
 
 

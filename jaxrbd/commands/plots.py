@@ -53,7 +53,7 @@ def plot_trajectory(sys, result: dict, path, lines: int = 12) -> None:
     potential = potential - potential[:, :1]
     with figure((10, 7), path) as fig:
         above, below = fig.subplots(2, 1, sharex=True)
-        scalar = [n for n in sys.joint_names if sys.q_index(n).stop - sys.q_index(n).start == 1]
+        scalar = [n for n in sys.placed_joints if sys.q_index(n).stop - sys.q_index(n).start == 1]
         for name in scalar[:lines]:
             above.plot(t, q[0, :, sys.q_index(name).start], lw=1.4, label=name)
         if scalar:

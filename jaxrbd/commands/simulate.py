@@ -32,7 +32,7 @@ def run(args) -> int:
         sys, job = _resumed(args)
     else:
         jax.config.update("jax_enable_x64", args.precision == 64)
-        sys, warnings = open_model(args.file, args.base, package_dirs=args.package_dir)
+        sys, warnings = open_model(args.file, args.base, package_dirs=args.package_dir, loops=args.loops)
         for text in warnings:
             print(f"jaxrbd: warning: {text}", file=system.stderr)
         if sys.nv == 0:

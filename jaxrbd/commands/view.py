@@ -14,7 +14,7 @@ from jaxrbd.model.names import near_files
 
 
 def run_view(args) -> int:
-    sys, warnings = open_model(args.file, args.base, package_dirs=args.package_dir)
+    sys, warnings = open_model(args.file, args.base, package_dirs=args.package_dir, loops=args.loops)
     for text in warnings:
         print(f"jaxrbd: warning: {text}", file=system.stderr)
     if args.png:
@@ -49,7 +49,7 @@ def _stored(args):
         raise ArgumentError(
             f"{args.folder} does not hold its model. Name it: jaxrbd replay {args.folder} --model FILE."
         )
-    sys, _ = open_model(args.model, args.base, package_dirs=args.package_dir)
+    sys, _ = open_model(args.model, args.base, package_dirs=args.package_dir, loops=args.loops)
     try:
         with np.load(args.folder, allow_pickle=False) as data:
             t, q, v = (data[key] for key in ("t", "q", "v"))

@@ -17,7 +17,7 @@ import numpy as np
 from jaxrbd.errors import ModelError, short, warn
 from jaxrbd.joints.matrices import matrix_from_quaternion
 from jaxrbd.model.description import Body, Description, Frame, Joint, Keyframe, Pose
-from jaxrbd.model.mjcf_actuators import joint_actuators, read_actuators, read_loops
+from jaxrbd.model.mjcf_actuators import joint_actuators, read_actuators, read_linear, read_loops
 from jaxrbd.model.mjcf_compile import compile_mjcf, import_mujoco
 from jaxrbd.model.mjcf_context import BALL, FREE, HINGE, SLIDE, Context, unique
 from jaxrbd.model.mjcf_shapes import read_shapes
@@ -47,6 +47,7 @@ def read_mjcf(
         bodies=tuple(bodies),
         joints=tuple(joints),
         loops=tuple(read_loops(ctx)),
+        linear=tuple(read_linear(ctx)),
         actuators=tuple(a for a, _ in actuators),
         frames=tuple(_frames(ctx)),
         keyframes=tuple(_keyframes(ctx, [control for _, control in actuators])),
@@ -205,7 +206,7 @@ def _velocity(ctx: Context, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
 def _note_unrepresented(ctx: Context) -> None:
     m = ctx.m
     counts = {
-        "tendons": m.ntendon,
+        "tendons": m.ntendon - len(ctx.tendons),
         "flexible bodies": m.nflex,
         "skins": m.nskin,
         "plugins": m.nplugin,

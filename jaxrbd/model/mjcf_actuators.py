@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxrbd.errors import warn
 from jaxrbd.joints.matrices import matrix_from_quaternion
-from jaxrbd.model.description import Actuator, Loop, Pose
+from jaxrbd.model.description import Actuator, Linear, Loop, Pose
 from jaxrbd.model.mjcf_context import BALL, FREE, HINGE, SLIDE, Context, unique
 from jaxrbd.model.validate import listing
 
@@ -58,7 +58,11 @@ def _actuated_dof(ctx: Context, i: int) -> tuple[tuple[str, int, float] | None, 
     """((joint, dof, gear), "") of an actuator that we can express, else (None, why not)."""
     m, mj = ctx.m, ctx.mujoco
     transmission = mj.mjtTrn(m.actuator_trntype[i])
-    if transmission not in (mj.mjtTrn.mjTRN_JOINT, mj.mjtTrn.mjTRN_JOINTINPARENT):
+    if transmission == mj.mjtTrn.mjTRN_TENDON:
+        terms = fixed_tendon(ctx, int(m.actuator_trnid[i, 0]))
+        if terms is None or len(terms) != 1:
+            return None, "on a tendon of several joints"
+    elif transmission not in (mj.mjtTrn.mjTRN_JOINT, mj.mjtTrn.mjTRN_JOINTINPARENT):
         return None, f"transmission {transmission.name.removeprefix('mjTRN_').lower()}"
     if mj.mjtDyn(m.actuator_dyntype[i]) != mj.mjtDyn.mjDYN_NONE or m.actuator_actnum[i] > 0:
         return None, "activation dynamics"
@@ -72,6 +76,10 @@ def _actuated_dof(ctx: Context, i: int) -> tuple[tuple[str, int, float] | None, 
         return None, "gain that depends on position or velocity"
     if bias_type not in (mj.mjtBias.mjBIAS_NONE, mj.mjtBias.mjBIAS_AFFINE):
         return None, f"bias {bias_type.name.removeprefix('mjBIAS_').lower()}"
+    if transmission == mj.mjtTrn.mjTRN_TENDON and terms:
+        (joint, coefficient), ratio = next(iter(terms.items())), m.actuator_gear[m.actuator_outadr[i]][0]
+        ctx.tendons.add(int(m.actuator_trnid[i, 0]))
+        return (joint, 0, coefficient * float(ratio)), ""
     j = int(m.actuator_trnid[i, 0])
     kind, gear = ctx.joint_kind[j], np.array(m.actuator_gear[m.actuator_outadr[i]])
     if kind in (HINGE, SLIDE):
@@ -115,6 +123,8 @@ def read_loops(ctx: Context) -> list[Loop]:
             if coupling:
                 loops.append(coupling)
             continue
+        if kind == "tendon":  # `read_linear` has it
+            continue
         if kind not in ("connect", "weld"):
             ctx.lost.append(f"equality {name!r} ({kind})")
             continue
@@ -144,6 +154,42 @@ def _coupling(ctx: Context, name: str, a: int, b: int, data: np.ndarray, active:
     value = np.polynomial.Polynomial(np.array(data[:5]))(shifted) + rest
     coefficients = tuple(float(c) for c in value.coef) + (0.0,) * (5 - len(value.coef))
     return Loop(name, "coupling", ctx.joints[a], ctx.joints[b], coefficients=coefficients, active=active)
+
+
+def read_linear(ctx: Context) -> list[Linear]:
+    """Equalities of fixed tendons, whose lengths are sums over joints: linear couplings of several joints."""
+    m, mj, found = ctx.m, ctx.mujoco, []
+    taken: set[str] = set()
+    for i in range(m.neq):
+        if mj.mjtEq(m.eq_type[i]) != mj.mjtEq.mjEQ_TENDON:
+            continue
+        name = unique(ctx.name("equality", i) or f"equality{i}", taken)
+        a, b, data = int(m.eq_obj1id[i]), int(m.eq_obj2id[i]), m.eq_data[i]
+        first, second = fixed_tendon(ctx, a), fixed_tendon(ctx, b) if b >= 0 else {}
+        if not (m.eq_active0[i] and not ctx.disabled & {"equality", "constraint"}):
+            ctx.lost.append(f"equality {name!r} (switched off)")
+        elif first is None or second is None or (b >= 0 and np.any(data[2:5])):
+            ctx.lost.append(f"equality {name!r} (tendon that is not fixed, or a polynomial)")
+        else:
+            slope = float(data[1]) if b >= 0 else 0.0
+            terms = {j: first.get(j, 0.0) - slope * second.get(j, 0.0) for j in {**first, **second}}
+            rest = float(m.tendon_length0[a]) - (slope * float(m.tendon_length0[b]) if b >= 0 else 0.0)
+            joints = tuple(j for j, c in terms.items() if c)
+            found.append(Linear(name, joints, tuple(terms[j] for j in joints), rest + float(data[0])))
+            ctx.tendons.update({a} | ({b} if b >= 0 else set()))
+    return found
+
+
+def fixed_tendon(ctx: Context, i: int) -> dict[str, float] | None:
+    """Coefficients of a tendon's joints; None for a spatial one, or one on balls and free joints."""
+    m, mj = ctx.m, ctx.mujoco
+    terms: dict[str, float] = {}
+    for w in range(int(m.tendon_adr[i]), int(m.tendon_adr[i] + m.tendon_num[i])):
+        j = int(m.wrap_objid[w])
+        if mj.mjtWrap(m.wrap_type[w]) != mj.mjtWrap.mjWRAP_JOINT or ctx.joint_kind[j] not in (HINGE, SLIDE):
+            return None
+        terms[ctx.joints[j]] = terms.get(ctx.joints[j], 0.0) + float(m.wrap_prm[w])
+    return terms
 
 
 def joint_actuators(ctx: Context, j: int) -> list[int]:

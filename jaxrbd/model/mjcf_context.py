@@ -20,6 +20,7 @@ class Context:
         self.mujoco, self.compiled, self.m, self.source = mujoco, compiled, compiled.model, source
         m = self.m
         self.lost: list[str] = list(compiled.dropped)
+        self.tendons: set[int] = set()  # those that a Description expresses
         self.disabled = {
             name.removeprefix("mjDSBL_").lower()
             for name, bit in mujoco.mjtDisableBit.__members__.items()

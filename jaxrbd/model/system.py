@@ -99,9 +99,10 @@ class System:
       loop_quaternion    (n, 2, 4)   1
       loop_position      (n, 2, 3)   m
       loop_coefficients  (n, 5)
-    per linear coupling of several joints: sum of coefficient times q = offset
-      linear_coefficients  (terms,)           one for each of its joints, coupling after coupling
-      linear_offset        (n,)
+    per term of linear couplings: sum of coefficient times q = offset, coupling after coupling
+      linear_coefficients (nt,)
+    per linear coupling
+      linear_offset      (ng,)
     per keyframe, in the order of `keyframe_names`
       keyframe_q         (nk, nq)
       keyframe_v         (nk, nv)
@@ -255,6 +256,20 @@ class System:
         if not own:
             raise ArgumentError(f"v_index: {_follows(t, joint)}")
         return slice(own[0], own[-1] + 1)
+
+    @property
+    def leading_joints(self) -> tuple[str, ...]:
+        """Joints that have numbers in v: all of them, unless loops make some follow."""
+        t = self.topology
+        if not t.clusters:
+            return t.joint_names
+        own = [any(d in t.independent for d in range(*t.v_starts[i : i + 2])) for i in range(t.nb)]
+        return tuple(name for name, leads in zip(t.joint_names, own) if leads)
+
+    @property
+    def placed_joints(self) -> tuple[str, ...]:
+        """Joints that have numbers in q."""
+        return tuple(n for i, n in enumerate(self.joint_names) if i not in self.topology.dependent)
 
     def body_index(self, name: str) -> int:
         return find(self.body_names, name, "body")

@@ -56,12 +56,12 @@ class Motion:
 
     def signals(self, sys: System) -> list[str]:
         """Names of what `signal` gives."""
-        names = [f"q {x}" for x in _components(sys.joint_names, sys.q_index)]
+        names = [f"q {x}" for x in _components(sys.placed_joints, sys.q_index)]
         if self.v is None:
             return names
         return [
             *names,
-            *(f"v {x}" for x in _components(sys.joint_names, sys.v_index)),
+            *(f"v {x}" for x in _components(sys.leading_joints, sys.v_index)),
             "kinetic",
             "potential",
             "total",

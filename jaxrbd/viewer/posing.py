@@ -130,20 +130,30 @@ class Posing:
 def _ranges(sys: System, q: np.ndarray):
     """Pose of reference, and label, lower and upper end of every slider."""
     reference, labels = np.array(q, float), []
-    low, high = np.array(sys.lower, float), np.array(sys.upper, float)
-    for i, name in enumerate(sys.joint_names):
-        record, dofs = TYPES[sys.joint_types[i]], sys.v_index(name)
+    t, ends = sys.topology, []
+    leaves = np.array(sys.lower, float), np.array(sys.upper, float)
+    for name in sys.leading_joints:
+        i, dofs = t.joint_names.index(name), sys.v_index(name)
+        record = TYPES[sys.joint_types[i]]
+        own = [d for d in range(t.v_starts[i], t.v_starts[i + 1]) if not t.clusters or d in t.independent]
         n = dofs.stop - dofs.start
         if record.on_manifold:
             words = COLUMNS[:n]
         else:
-            reference[sys.q_index(name)] = 0.0
+            if not t.clusters:
+                reference[sys.q_index(name)] = 0.0
             words = ("",) if n == 1 else tuple(f" {k}" for k in range(n))
         labels += [f"{name} {w}".rstrip() for w in words]
         turning = [c.turns if hasattr(c, "turns") else 1 for c in record.columns]
-        for d, turns in zip(range(dofs.start, dofs.stop), turning):
-            wide = np.pi if turns else 2.0
-            low[d] = low[d] if np.isfinite(low[d]) else -wide
-            high[d] = high[d] if np.isfinite(high[d]) else wide
+        for d in own:
+            wide = np.pi if turning[d - t.v_starts[i]] else 2.0
+            low, high = (x[d] for x in leaves)
+            # loops stay closed as they are in q: sliders tell how far joints are from there
+            shift = (
+                float(q[sys.q_index(name)][d - t.v_starts[i]]) if t.clusters and not record.on_manifold else 0
+            )
+            low, high = low - shift, high - shift
+            ends.append((low if np.isfinite(low) else -wide, high if np.isfinite(high) else wide))
+    low, high = np.array(ends, float).reshape(-1, 2).T
     flat = high - low < 1e-9
     return reference, labels, np.where(flat, low - 1e-3, low), np.where(flat, high + 1e-3, high)
