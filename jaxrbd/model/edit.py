@@ -27,13 +27,7 @@ from jaxrbd.typing import ArrayLike, Numbers
 def lock_joints(
     sys: System, joints: Mapping[str, Numbers] | Sequence[str], q: ArrayLike | None = None
 ) -> System:
-    """The reduced model in which the named joints are fixed at given coordinates: v = a = 0 there.
-
-    `joints` maps names to coordinates, or names them; then they are taken from the configuration `q`
-    (default sys.q0). Links of locked joints stay reachable as frames. Actuators and mimics of locked joints
-    are dropped with a warning, and so are loops between links that no longer move against each other; a
-    coupling to a locked joint becomes one to its value. Keyframes lose the locked coordinates.
-    """
+    """`jaxrbd.lock_joints` for Systems without clusters."""
     positions = _locked_positions(check_system(sys, "lock_joints"), joints, q)
     if sys.nb and len(positions) == sys.nb:
         raise ArgumentError("lock_joints: nothing would move any more. Leave at least one joint.")
@@ -52,13 +46,7 @@ def attach(
     rpy: Numbers = (0.0, 0.0, 0.0),
     prefix: str = "",
 ) -> System:
-    """`sys` with the world of `other` fixed to one of its frames (None: the ground), at xyz and rpy in it.
-
-    A free root of `other` becomes a fixed joint that puts its link's frame there; any other root joint
-    stays, and moves relative to the frame. `prefix` goes before all names of `other`. Gravity is that of
-    `sys`; ground shapes of `other` are dropped. Keyframes of one name are joined; a model that lacks one
-    contributes its q0. The springs at joint limits are chosen anew, for the inertia of the whole.
-    """
+    """`jaxrbd.attach` for Systems without clusters."""
     _same_kind("attach", (sys, other))
     base, arm = _with_default(sys), _with_default(other)
     body, X_mount = WORLD, Pose()
@@ -84,12 +72,7 @@ def attach(
 
 
 def combine(*systems: System, names: Sequence[str] | None = None) -> System:
-    """Several models side by side in one System: a forest, coordinates in the order of the arguments.
-
-    Names are prefixed with "<name>/" for each of `names` (an empty one: no prefix); by default these are
-    the models' own names, numbered where they repeat. Equal ground shapes are kept once; keyframes of one
-    name are joined, and a model that lacks one contributes its q0.
-    """
+    """`jaxrbd.combine` for Systems without clusters."""
     if not systems:
         raise ArgumentError("combine: no System was given. Pass at least one.")
     _same_kind("combine", systems)

@@ -27,18 +27,7 @@ def load(
     dtype: DTypeLike | None = None,
     strict: bool = False,
 ) -> System:
-    """A System from a URDF or MJCF file, or from its text.
-
-    `base`: None keeps the root as written (URDF: fixed). "free" lets it float on a joint "root": a base
-    that floats already stays (a floating joint on a massless root link is one); else trees that have a
-    moving joint are freed, or, if none has, the only one with mass, but never an MJCF body without joints,
-    which belongs to the ground. Of several bases, those that are added are called "root",
-    `root_BODY`, .... "fixed" stops bases where the default pose has them.
-
-    `package_dirs`: folders that hold the packages of "package://" names; meshes are looked up there, in the
-    model's own folder and, for "package://NAME/...", in folders NAME above it, nowhere else. `strict`:
-    refuse unphysical models instead of warning.
-    """
+    """`jaxrbd.load` with relations kept as data, which a warning says."""
     description = read_description(source, package_dirs=package_dirs)
     sys = build(description, base=base, dtype=dtype, strict=strict)
     _warn_unenforced(sys)

@@ -243,7 +243,7 @@ class System:
         """Where the joint's coordinates stand in q."""
         i, t = find(self.joint_names, joint, "joint"), self.topology
         if i in t.dependent:
-            raise ArgumentError(f"q_index: {_follows(t, joint)}")
+            raise ArgumentError(f"q_index: {t.whom_follows(joint)}")
         left_out = sum(j < i for j in t.dependent)  # one number each
         return slice(t.q_starts[i] - left_out, t.q_starts[i + 1] - left_out)
 
@@ -254,17 +254,13 @@ class System:
             return slice(t.v_starts[i], t.v_starts[i + 1])
         own = [k for k, d in enumerate(t.independent) if t.v_starts[i] <= d < t.v_starts[i + 1]]
         if not own:
-            raise ArgumentError(f"v_index: {_follows(t, joint)}")
+            raise ArgumentError(f"v_index: {t.whom_follows(joint)}")
         return slice(own[0], own[-1] + 1)
 
     @property
     def leading_joints(self) -> tuple[str, ...]:
         """Joints that have numbers in v: all of them, unless loops make some follow."""
-        t = self.topology
-        if not t.clusters:
-            return t.joint_names
-        own = [any(d in t.independent for d in range(*t.v_starts[i : i + 2])) for i in range(t.nb)]
-        return tuple(name for name, leads in zip(t.joint_names, own) if leads)
+        return self.topology.leading_joints
 
     @property
     def placed_joints(self) -> tuple[str, ...]:
@@ -369,17 +365,6 @@ class System:
         return f"{text}, batch={sizes}{where})" if self.batch else f"{text})"
 
 
-def _follows(t: Topology, joint: str) -> str:
-    i = t.joint_names.index(joint)
-    cluster = next(c for c in t.clusters if i in c)
-    dofs = set(t.independent)
-    leaders = [t.joint_names[b] for b in cluster if dofs & set(range(t.v_starts[b], t.v_starts[b + 1]))]
-    return (
-        f"joint {joint!r} follows {', '.join(map(repr, leaders)) or 'nobody'} in a loop, so it has no number "
-        "of its own there. Ask sys.tree for its place in the open tree's state, which rbd.to_tree gives."
-    )
-
-
 def check_system(sys: object, caller: str = "", single: bool = True) -> System:
     """The System itself; anything else, and (if `single`) a batch, is an error that says what to do."""
     where = f"{caller}: " if caller else ""
@@ -402,8 +387,6 @@ def check_system(sys: object, caller: str = "", single: bool = True) -> System:
 
 
 _LEAVES = tuple(f.name for f in fields(System) if not f.metadata.get("static"))
-state_opener: list[
-    Any
-] = []  # (System, rows of q, rows of v) -> those of the open tree: `tree.loop_maps` has it
+state_opener: list[Any] = []  # (System, rows of q and v) -> those of the open tree; `tree.opening` puts it in
 _JOINT_LEAVES = ("axis", "axis2", "pitch", "joint_position", "joint_quaternion")
 _LINK_LEAVES = ("mass", "com", "inertia")

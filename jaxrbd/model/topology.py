@@ -127,3 +127,20 @@ class Topology:
     def opened(self) -> Topology:
         """The open tree with childless bodies of clusters folded, as the recursions take it."""
         return replace(self, clusters=(), independent=(), dependent=()) if self.clusters else self
+
+    @cached_property
+    def leading_joints(self) -> tuple[str, ...]:
+        """Joints that have numbers in v."""
+        if not self.clusters:
+            return self.joint_names
+        leads = lambda i: any(d in self.independent for d in range(*self.v_starts[i : i + 2]))  # noqa: E731
+        return tuple(name for i, name in enumerate(self.joint_names) if leads(i))
+
+    def whom_follows(self, joint: str) -> str:
+        """Why a joint of a cluster has no number of its own, for messages."""
+        cluster = next(c for c in self.clusters if self.joint_names.index(joint) in c)
+        leaders = [self.joint_names[b] for b in cluster if self.joint_names[b] in self.leading_joints]
+        return (
+            f"joint {joint!r} follows {', '.join(map(repr, leaders)) or 'nobody'} in a loop, so it has no number "
+            "of its own there. Ask sys.tree for its place in the open tree's state, which rbd.to_tree gives."
+        )

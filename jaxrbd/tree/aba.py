@@ -201,27 +201,14 @@ def articulated_factor(sys: System, q) -> Factor:
 def factor_solve(factor: Factor, b):
     """M^-1 b for b: (nv, B), given the factor: one inward and one outward pass."""
     space, pivot = factor.space, factor.pivot
-    nodes = space.nodes.in_rows
-
-    def push(acc, x):
-        node, pivot, b = x
-        u = b - node.project(acc)
-        return node.hand_on(pivot.reaction(acc, u)), u
-
-    xs = (space.light, pivot and pivot._replace(Dinv=None), space.loads(b))
-    p0, u = inward(nodes, push, xs, kin.zeros(space.zero[1], b))
-    f0 = kin.root_rows(space.sys, space.in_tree(b), Force) - at_roots(p0)
-    A0 = solve_roots(root_armature(space.sys), factor.root, f0)
+    u, _, A0 = _loads(factor, b)
     alone = pivot and pivot.alone(u)
-    a = joint_accelerations(nodes, space.light, pivot, alone, A0, b, still=space.still)
+    a = joint_accelerations(space.nodes.in_rows, space.light, pivot, alone, A0, b, still=space.still)
     return space.collect(a, [*A0.ang, *A0.lin])
 
 
-def joint_loads_of(factor: Factor, b):
-    """Halves of M^-1 for b: (nv, B): (u, D⁻¹ u) of all closings and roots, stacked (k, B).
-
-    b1·M^-1 b2 is the sum of products of the first half of b1 and the second of b2: an inward pass alone.
-    """
+def _loads(factor: Factor, b):
+    """The inward pass for joint forces b: what each node lacks, forces and accelerations of the roots."""
     space, pivot = factor.space, factor.pivot
 
     def push(acc, x):
@@ -232,10 +219,18 @@ def joint_loads_of(factor: Factor, b):
     xs = (space.light, pivot and pivot._replace(Dinv=None), space.loads(b))
     p0, u = inward(space.nodes.in_rows, push, xs, kin.zeros(space.zero[1], b))
     f0 = kin.root_rows(space.sys, space.in_tree(b), Force) - at_roots(p0)
-    A0 = solve_roots(root_armature(space.sys), factor.root, f0)
+    return u, f0, solve_roots(root_armature(space.sys), factor.root, f0)
+
+
+def joint_loads_of(factor: Factor, b):
+    """Halves of M^-1 for b: (nv, B): (u, D⁻¹ u) of all closings and roots, stacked (k, B).
+
+    b1·M^-1 b2 is the sum of products of the first half of b1 and the second of b2: an inward pass alone.
+    """
+    u, f0, A0 = _loads(factor, b)
+    alone = factor.pivot and factor.pivot.alone(u)
     six = lambda x: jnp.concatenate([*x.ang, *x.lin])  # noqa: E731
     lanes = lambda x: jnp.concatenate(jax.tree.leaves(x.c if isinstance(x, Rates) else x))  # noqa: E731
-    alone = pivot and pivot.alone(u)
     return jnp.concatenate([lanes(u), six(f0)]), jnp.concatenate([lanes(alone), six(A0)])
 
 

@@ -25,7 +25,6 @@ from jaxrbd.joints import TYPES
 from jaxrbd.model.topology import Topology
 from jaxrbd.tree.nodes import Nodes, nodes_of
 
-EXPLICIT = ("mimic", "coupling", "linear", "function")
 ROWS = {"connect": 3, "weld": 6, "hinge": 5, "distance": 1, "coupling": 1, "linear": 1, "mimic": 1}
 
 
@@ -201,9 +200,7 @@ class Group:
     clusters: tuple[int, ...]
     slots: np.ndarray  # (clusters, nodes): place among the nodes that `rows` lists
     parents: tuple[int, ...]  # of the nodes
-    node_of_dof: tuple[int, ...]
     last: tuple[int, ...]  # last node of every body
-    body_parents: tuple[int, ...]
     dofs: np.ndarray  # (clusters, n): the tree's
     kept: tuple[int, ...]
     independent: tuple[int, ...]
@@ -332,9 +329,7 @@ def _groups(t: Topology, clusters, nodes: Nodes, place: dict[int, int]) -> tuple
                 clusters=tuple(k for k, _ in members),
                 slots=np.array([[place[int(nodes.slot_of_dof[d])] for d in c.dofs] for _, c in members]),
                 parents=tuple(parents),
-                node_of_dof=tuple(range(dofs.shape[1])),
                 last=last,
-                body_parents=body_parents,
                 dofs=dofs,
                 kept=kept,
                 independent=independent,
