@@ -141,6 +141,6 @@ class Topology:
         cluster = next(c for c in self.clusters if self.joint_names.index(joint) in c)
         leaders = [self.joint_names[b] for b in cluster if self.joint_names[b] in self.leading_joints]
         return (
-            f"joint {joint!r} follows {', '.join(map(repr, leaders)) or 'nobody'} in a loop, so it has no number "
-            "of its own there. Ask sys.tree for its place in the open tree's state, which rbd.to_tree gives."
+            f"joint {joint!r} follows {', '.join(map(repr, leaders)) or 'nobody'} in a loop, so it has no "
+            "number of its own there. Ask sys.tree for its place in the open tree's state, which rbd.to_tree gives."
         )
