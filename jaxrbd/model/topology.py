@@ -142,5 +142,5 @@ class Topology:
         leaders = [self.joint_names[b] for b in cluster if self.joint_names[b] in self.leading_joints]
         return (
             f"joint {joint!r} follows {', '.join(map(repr, leaders)) or 'nobody'} in a loop, so it has no "
-            "number of its own there. Ask sys.tree for its place in the open tree's state, which rbd.to_tree gives."
+            "number of its own. Ask sys.tree for its place in the open tree's state, which rbd.to_tree gives."
         )
