@@ -146,18 +146,18 @@ def test_a_file_that_needs_xacro_is_refused(change):
 
 
 def test_meshes_of_the_package_around_the_model_are_found(tmp_path):
-    package = tmp_path / "work" / "arm_description"
+    package = tmp_path / "yard" / "arm_description"
     for path in ("urdf/deep/arm.urdf", "meshes/a.stl", "secret.stl"):
         (package / path).parent.mkdir(parents=True, exist_ok=True)
         (package / path).write_text("")
-    (tmp_path / "work" / "outside.stl").write_text("")
+    (tmp_path / "yard" / "outside.stl").write_text("")
     mesh = '<visual><geometry><mesh filename="{}"/></geometry></visual>'
     names = [
         "package://arm_description/meshes/a.stl",
         "package://arm_description/../outside.stl",
         "../../secret.stl",
     ]
-    names += [f"package://{tmp_path.parts[1]}/{'/'.join(tmp_path.parts[2:])}/work/outside.stl"]
+    names += [f"package://{tmp_path.parts[1]}/{'/'.join(tmp_path.parts[2:])}/yard/outside.stl"]
     path = package / "urdf" / "deep" / "arm.urdf"
     path.write_text(f'<robot name="r"><link name="a">{"".join(mesh.format(n) for n in names)}</link></robot>')
     with pytest.warns(ModelWarning, match="3 mesh files not found"):
@@ -166,11 +166,11 @@ def test_meshes_of_the_package_around_the_model_are_found(tmp_path):
 
 
 def test_the_home_folder_is_no_package(tmp_path, monkeypatch):
-    (tmp_path / "home" / "robots").mkdir(parents=True)
-    (tmp_path / "home" / "key.stl").write_text("")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    path = tmp_path / "home" / "robots" / "r.urdf"
-    mesh = '<visual><geometry><mesh filename="package://home/key.stl"/></geometry></visual>'
+    (tmp_path / "mine" / "robots").mkdir(parents=True)
+    (tmp_path / "mine" / "key.stl").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path / "mine"))
+    path = tmp_path / "mine" / "robots" / "r.urdf"
+    mesh = '<visual><geometry><mesh filename="package://mine/key.stl"/></geometry></visual>'
     path.write_text(f'<robot name="r"><link name="a">{mesh}</link></robot>')
     with pytest.warns(ModelWarning, match="1 mesh files not found"):
         rbd.load(path)

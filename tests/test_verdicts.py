@@ -4,6 +4,7 @@ Three mechanisms by default, SEEDS with --all-robots; `python -m benchmarks.verd
 """
 
 from fractions import Fraction
+from functools import cache
 
 import jax
 import numpy as np
@@ -23,18 +24,18 @@ SHARE = {"float64": 0.01, "float32": 0.05}  # of decidable problems that may end
 PRECISIONS = ("float64", "float32")
 
 
-# Named mechanisms that are hard on purpose, where more than that share ends not_converged: at most so many.
-# Their answers are right or nearly so, but so close to singular, or under weights so far apart, that the
-# precision leaves no room to prove it.
-HARD = {
-    ("two links", "Classic", "float32"): 12,
-    ("free pair", "Soft", "float32"): 2,
-    ("pivot", "Soft", "float32"): 12,
-    **{("arm7", solver, "float64"): 1 for solver in ("ConstrainedABA", "ProxPV", "ProxLTL", "ProxLTLs")},
+# Named mechanisms where more than that share ends not_converged: shortfalls, shown as expected failures. No
+# verdict of theirs is wrong; they are so close to singular, or have weights so far apart, that no answer can be
+# proved within the precision.
+SHORT = {
+    ("two links", "Classic", "float32"),
+    ("free pair", "Soft", "float32"),
+    ("pivot", "Soft", "float32"),
+    *(("arm7", solver, "float64") for solver in ("ConstrainedABA", "ProxPV", "ProxLTL", "ProxLTLs")),
 }
 
 
-def assert_honest(found: tally.Tally, solver: str, dtype: str, share: float | None = None, hard: int = 0):
+def assert_honest(found: tally.Tally, solver: str, dtype: str, share: float | None = None):
     """No wrong verdict, no NaN but Classic's, which it reports; `not_converged` seldom."""
     counts = found.counts
     assert not found.wrong, "\n".join(found.wrong[:20])
@@ -44,7 +45,7 @@ def assert_honest(found: tally.Tally, solver: str, dtype: str, share: float | No
     else:
         assert counts["NaN"] == 0
     allowed = (SHARE[dtype] if share is None else share) * (counts["problems"] - counts["undecidable"])
-    assert counts["not converged"] <= max(allowed, hard), "\n".join(found.missed[:20])
+    assert counts["not converged"] <= allowed, "\n".join(found.missed[:20])
 
 
 # --- the campaign -------------------------------------------------------------------------------------------
@@ -89,19 +90,30 @@ def test_random_mechanisms(solver, dtype, known):
 # --- mechanisms on which verdicts lied ----------------------------------------------------------------------
 
 
-def other(name, solver, dtype):
-    marks = () if (name, solver, dtype) in FOUND else pytest.mark.all_robots
-    return pytest.param(name, solver, dtype, marks=marks, id=f"{name}-{solver}-{dtype}")
+def named_cases(expected_failures: bool):
+    """FOUND by default, all of them with --all-robots."""
+    for case in ((n, s, d) for n in NAMED for s in tally.SOLVERS for d in PRECISIONS):
+        marks = [] if case in FOUND else [pytest.mark.all_robots]
+        if expected_failures and case in SHORT:
+            marks.append(pytest.mark.xfail(strict=True, reason="too often not_converged"))
+        yield pytest.param(*case, marks=marks, id="-".join(case))
 
 
-@pytest.mark.parametrize(
-    ("name", "solver", "dtype"),
-    [other(n, s, d) for n in NAMED for s in tally.SOLVERS for d in PRECISIONS],
-)
-def test_named_mechanisms(name, solver, dtype):
+@cache
+def verdicts_on(name, solver, dtype) -> tally.Tally:
     m, samples = named(name)
-    hard = HARD.get((name, solver, dtype), 0)
-    assert_honest(tally.judge(m, samples, solver, dtype), solver, dtype, hard=hard)
+    return tally.judge(m, samples, solver, dtype)
+
+
+@pytest.mark.parametrize(("name", "solver", "dtype"), named_cases(expected_failures=False))
+def test_named_mechanisms(name, solver, dtype):
+    """No verdict is wrong, however often a solver gives up."""
+    assert_honest(verdicts_on(name, solver, dtype), solver, dtype, share=1.0)
+
+
+@pytest.mark.parametrize(("name", "solver", "dtype"), named_cases(expected_failures=True))
+def test_named_mechanisms_are_solved(name, solver, dtype):
+    assert_honest(verdicts_on(name, solver, dtype), solver, dtype)
 
 
 # --- ordinary states of the zoo -----------------------------------------------------------------------------

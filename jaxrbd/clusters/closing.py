@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxrbd.joints import TYPES, Geometry
 from jaxrbd.joints.matrices import matrix_from_quaternion
+from jaxrbd.model.leaves import LOOPS, MECHANISM
 from jaxrbd.model.system import System
 from jaxrbd.tree.mechanism import Relation, joint_dofs
 
@@ -24,25 +25,7 @@ class HostCluster:
 
     def __init__(self, sys: System, bodies: tuple[int, ...], own: list[Relation]):
         self.sys, self.t, self.bodies, self.own = sys, sys.topology, bodies, own
-        self.leaf = {
-            key: np.asarray(getattr(sys, key), float)
-            for key in (
-                "joint_quaternion",
-                "joint_position",
-                "axis",
-                "axis2",
-                "pitch",
-                "frame_quaternion",
-                "frame_position",
-                "loop_quaternion",
-                "loop_position",
-                "loop_coefficients",
-                "mimic_ratio",
-                "mimic_offset",
-                "linear_coefficients",
-                "linear_offset",
-            )
-        }
+        self.leaf = {key: np.asarray(getattr(sys, key), float) for key in (*MECHANISM, *LOOPS)}
         self.dofs = [d for b in bodies for d in joint_dofs(self.t, b)]
         self.place = {d: k for k, d in enumerate(self.dofs)}
 

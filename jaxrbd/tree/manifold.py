@@ -211,7 +211,7 @@ def walk(sys: System, q, dv, pieces: int = 16):
 
 def is_closed(error):
     """Whether the largest error of a configuration's loops is rounding."""
-    return error < (1e-9 if error.dtype == jnp.float64 else 1e-4)
+    return error < (1e-9 if error.dtype == jnp.float64 else 1e-5)
 
 
 def closed_neutral(sys: System) -> Array:

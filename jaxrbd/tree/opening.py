@@ -121,7 +121,7 @@ def settled(q, *arrays):
     """The arrays (n, B) themselves, out of a branch that is always taken, which XLA does not know.
 
     What follows a kernel without a loop would otherwise fuse with it and compute it anew for every number it
-    reads: three Newton steps in a row took eight times as long as one after the other.
+    reads (under `configure_cpu`, a batch of 64 four-bars: `integrate` took 3.6 ms instead of 0.12).
     """
     x = q.reshape(-1)[0] if q.size else jnp.zeros((), q.dtype)
     never = (x > 1) & (x < 0)
