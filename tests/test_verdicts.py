@@ -25,8 +25,8 @@ PRECISIONS = ("float64", "float32")
 
 
 # Named mechanisms where more than that share ends not_converged: shortfalls, shown as expected failures. No
-# verdict of theirs is wrong; they are so close to singular, or have weights so far apart, that no answer can be
-# proved within the precision.
+# verdict of theirs is wrong; they are so close to singular, or have weights so far apart, that the precision
+# leaves no room to prove an answer.
 SHORT = {
     ("two links", "Classic", "float32"),
     ("free pair", "Soft", "float32"),
