@@ -5,7 +5,7 @@ Functions take a System and plain arrays, unbatched; wrap them in `jax.vmap`, `j
 
 import typing as _typing
 
-from jaxrbd import constraints, joints
+from jaxrbd import constraints, dual, joints
 from jaxrbd.clusters import (
     attach,
     close_loops,

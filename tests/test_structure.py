@@ -20,6 +20,7 @@ LAYERS = [
     ("tree",),
     ("solution", "forces", "inertia", "ik_targets", "ik"),
     ("clusters",),
+    ("dual",),
     ("constraints",),
     ("integrators",),
     ("controllers",),

@@ -1,0 +1,159 @@
+"""One dual problem: find λ in K with  K* ∋ v̂ ⟂ λ,  v⁺ = D λ + v_f,  v̂ = v⁺ + Γ(v⁺)  ([LOOPS] III).
+
+Nothing here knows of a robot: D = J M^-1 Jᵀ [1/kg], λ are impulses [N s], v⁺ velocities of the rows after
+the event [m/s], v_f what they would be without impulses. Without Γ it is the convex relaxation (CCP), whose
+contacts lift off where they slide; with it, Coulomb's law (NCP).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.dual.blocks import Blocks
+from jaxrbd.errors import ArgumentError
+from jaxrbd.model.system import pytree, static
+from jaxrbd.typing import Array, ArrayLike
+
+
+@pytree
+class Problem:
+    """Make one with `dual.problem`, which checks it.
+
+    D          (m, m)    Delassus matrix, symmetric
+    v_f        (m,)      velocities of the rows without impulses
+    friction   (nc, 3)   of every contact: sliding [1], spinning [m], rolling [m]
+    bound      (n,)      of every box: the largest impulse of dry friction
+    blocks               which rows are joints, limits, boxes, contacts (static)
+    """
+
+    D: jax.Array
+    v_f: jax.Array
+    friction: jax.Array
+    bound: jax.Array
+    blocks: Blocks = static()
+
+    @property
+    def dtype(self):
+        return self.v_f.dtype
+
+
+def problem(
+    D: ArrayLike,
+    v_f: ArrayLike,
+    friction: ArrayLike | None = None,
+    bound: ArrayLike | None = None,
+    *,
+    joints: tuple[int, ...] = (),
+    limits: int = 0,
+    boxes: int = 0,
+    contacts: tuple[int, ...] = (),
+) -> Problem:
+    """A checked `Problem`; rows are joints, limits, boxes, contacts, in this order.
+
+    `joints`: rows of every joint; `contacts`: dimension of every contact, 1, 3, 4 or 6, normal last.
+    `friction`: (nc,) for sliding alone, or (nc, 3). Under `jit` values cannot be looked at; there a bad
+    number ends in a `Solution` that is not converged.
+    """
+    blocks = Blocks(tuple(joints), limits, boxes, tuple(contacts))
+    D, v_f = (jnp.asarray(x) for x in (D, v_f))
+    dtype = jnp.result_type(D, v_f, jnp.float32)
+    m, nc = blocks.rows, len(blocks.contacts)
+    if D.shape != (m, m):
+        raise ArgumentError(
+            f"problem: D has shape {D.shape}, but the blocks have {m} rows: {sum(blocks.joints)} of joints, "
+            f"{limits} limits, {boxes} boxes, {sum(blocks.contacts)} of {nc} contacts."
+        )
+    if v_f.shape != (m,):
+        raise ArgumentError(f"problem: v_f has shape {v_f.shape}, expected ({m},), a number per row.")
+    friction = _friction(friction, blocks)
+    if bound is None and blocks.boxes:
+        raise ArgumentError("problem: boxes need bound=, the largest impulse of each.")
+    bound = jnp.zeros(0) if bound is None else jnp.broadcast_to(jnp.asarray(bound), (blocks.boxes,))
+    _values(D=D, v_f=v_f, friction=friction, bound=bound)
+    D, v_f, friction, bound = (x.astype(dtype) for x in (D, v_f, friction, bound))
+    return Problem(D, v_f, friction, bound, blocks)
+
+
+def _friction(friction, blocks: Blocks) -> Array:
+    nc = len(blocks.contacts)
+    if friction is None:
+        if any(d > 1 for d in blocks.contacts):
+            raise ArgumentError("problem: contacts with friction need friction=, a number per contact.")
+        return jnp.zeros((nc, 3))
+    friction = jnp.asarray(friction)
+    if friction.shape in ((), (nc,)):
+        if any(d > 3 for d in blocks.contacts):
+            raise ArgumentError(
+                "problem: contacts of dimension 4 or 6 need friction of shape (contacts, 3): sliding, "
+                "spinning [m], rolling [m]."
+            )
+        sliding = jnp.broadcast_to(friction, (nc,))
+        return jnp.stack([sliding, 0 * sliding, 0 * sliding], -1)
+    if friction.shape != (nc, 3):
+        raise ArgumentError(f"problem: friction has shape {friction.shape}, expected ({nc},) or ({nc}, 3).")
+    return friction
+
+
+def _values(**arrays) -> None:
+    """What can be seen outside of jit: numbers, signs, symmetry."""
+    seen = {k: np.asarray(x) for k, x in arrays.items() if not isinstance(x, jax.core.Tracer)}
+    for name, x in seen.items():
+        if not np.isfinite(x).all():
+            where = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
+            raise ArgumentError(f"problem: {name}{list(where)} is {x[where]}, expected finite numbers.")
+    for name in ("friction", "bound"):
+        if name in seen and (seen[name] < 0).any():
+            where = tuple(int(i) for i in np.argwhere(seen[name] < 0)[0])
+            raise ArgumentError(f"problem: {name}{list(where)} is {seen[name][where]}, expected at least 0.")
+    D = seen.get("D", np.zeros((0, 0)))
+    size = np.abs(D).max(initial=0)
+    slack = 1e-4 if D.dtype == np.float32 else 1e-8
+    if np.abs(D - D.T).max(initial=0) > slack * size:
+        i, j = (int(k) for k in np.unravel_index(np.abs(D - D.T).argmax(), D.shape))
+        raise ArgumentError(
+            f"problem: D is not symmetric, D[{i}, {j}] = {D[i, j]:.6g} and D[{j}, {i}] = {D[j, i]:.6g}. "
+            "It is J M^-1 Jᵀ; pass (D + D.T) / 2 if the difference is rounding."
+        )
+
+
+# --- coordinates of the solvers, with the batch last ----------------------------------------------------
+
+
+def radii(blocks: Blocks, friction: Array) -> Array:
+    """Radius of every contact's round cone, (nc, B): 1 where rows are scaled, else the sliding friction."""
+    scaled = np.array([d > 3 for d in blocks.contacts], bool).reshape(-1, 1)
+    return jnp.where(scaled, 1.0, friction[:, 0]).astype(friction.dtype)
+
+
+def widths(blocks: Blocks, friction: Array, every: bool = False) -> Array:
+    """Scale s of every row, λ = s λ̃, that makes cones round: frictions of contacts with spin, else 1.
+
+    `every`: of all contacts with friction, so that all radii are 1.
+    """
+    batch = friction.shape[-1:]
+    parts = [jnp.ones((blocks.first_contact,) + batch, friction.dtype)]
+    kinds = {1: (), 3: (0, 0), 4: (0, 0, 1), 6: (0, 0, 1, 2, 2)}
+    for run in blocks.runs:
+        mine = friction[run.contact : run.contact + run.number]
+        one = jnp.ones_like(mine[:, :1])
+        if run.dim > 3 or (every and run.dim > 1):
+            rows = jnp.concatenate([mine[:, list(kinds[run.dim])], one], 1)
+        else:
+            rows = jnp.concatenate([one] * run.dim, 1)
+        parts.append(rows.reshape((-1,) + batch))
+    return jnp.concatenate(parts)
+
+
+def diagonal(D: Array) -> Array:
+    """(m, B) of (m, m, B)."""
+    return jnp.moveaxis(jnp.diagonal(D), -1, 0)
+
+
+def block_mobility(blocks: Blocks, D: Array) -> Array:
+    """The largest diagonal entry of every row's block, (m, B); 1 where a block does not move."""
+    if not blocks.rows:
+        return jnp.zeros((0,) + D.shape[2:], D.dtype)
+    largest = jnp.max(diagonal(D)[blocks.table], 1)
+    return jnp.where(largest > 0, largest, 1)[blocks.owner]
