@@ -8,7 +8,8 @@ r_d = f - M a + Jᵀ lam and r = c - J a of the present (a, lam), every iteratio
 so that rounding of one iteration is corrected by the next (iterative refinement). M + Jᵀ R J is never
 formed: its articulated inertias are factored once ([CABA] Algorithm 1) and each iteration is one inward and
 one outward sweep over the links that support constraints (Algorithm 2). Rows between two bodies are carried
-along (`open_rows.py`); without them every line here that says `rows`, `passed` or `closed` does nothing.
+along (`open_rows.py`); without them the calls on `rows`, `passed` and `closed` hand on what they are given,
+and l and z are None. `on.rows` is something else: the K of all rows.
 
 A free base is a root: it has six motions and no joint, so the sweeps end there and start again from it, with
 one 6x6 solve in between in place of D^-1.

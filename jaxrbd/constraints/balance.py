@@ -33,7 +33,8 @@ class Unbalanced(NamedTuple):
 
 
 def no_accelerations(on: OnLinks) -> Accelerations:
-    zero = jnp.zeros_like(on.prob.p.ang.x)  # [CABA] Alg. 3, lines 3-4: at a = 0 the force is f itself
+    # [CABA] Alg. 3, lines 3-4: no Δf is kept; all forces start as out of balance, at a = 0
+    zero = jnp.zeros_like(on.prob.p.ang.x)
     joints = on.links(zero) if on.plan.support.size else None
     return Accelerations(Motion(Vec3(zero, zero, zero), Vec3(zero, zero, zero)), joints)
 

@@ -28,7 +28,7 @@ class ConstrainedABA(Proximal):
 
         def build(R):
             fac = art.factor(on, R)  # [CABA] Alg. 3, line 2; its roll-out is the first correction
-            return links_method(task, on, lambda *now: art.correct(on, fac, R, *now))
+            return links_method(task, on, lambda *state: art.correct(on, fac, R, *state))
 
         if task.R is None:
             penalty = penalties(mobility, task.weight, LOCAL_KAPPA)

@@ -60,7 +60,7 @@ class Run(Verdict):
             return x, by_row(x.r)
 
         x, begun, k = self.start(method, lam)
-        # [CABA] Alg. 3, line 5; Alg. 4, line 12
+        # the loop of `settle` without its break
         x, history = jax.lax.scan(once, x, length=self.length - k)
         history = jnp.concatenate([begun[:k], history])
         return self.judge(method, x, history) if self.settings.judged else self.finish(method, x, history)
@@ -89,6 +89,7 @@ class Run(Verdict):
         def unfinished(carry):
             return ~jnp.all(carry[0].done | self.last(carry[0]))
 
+        # [CABA] Alg. 3, line 5; Alg. 4, line 12
         return jax.lax.while_loop(unfinished, once, (x, history, k))
 
     def record(self, history, k):
@@ -136,12 +137,13 @@ class Run(Verdict):
 
     def advance(self, method: Method, x: Iterate) -> Iterate:
         """One iteration."""
-        # [CABA] Alg. 3, line 8
+        # [CABA] Alg. 3, line 8; `accelerate` makes the same correction where x.burst is 0
         return self.stepped(method, x, *method.correct(x.a, x.lam, x.r, None))
 
     def stepped(self, method: Method, x: Iterate, da, dlam) -> Iterate:
         a = jax.tree.map(jnp.add, x.a, da)
-        return self.moved(method, x, a, x.lam + dlam, method.size(da))  # [CABA] Alg. 4, line 16
+        # [CABA] Alg. 4, line 16: lam + dlam; `accelerate` adds them itself
+        return self.moved(method, x, a, x.lam + dlam, method.size(da))
 
     def moved(self, method: Method, x: Iterate, a, lam, step) -> Iterate:
         return x._replace(

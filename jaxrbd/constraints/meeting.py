@@ -31,8 +31,9 @@ class Meeting:
     row: np.ndarray  # (h,) row of every half row
     root: np.ndarray  # (h,) its root
     at_root: np.ndarray  # (h,) where its wrench on the root is found among (T + 1) h wrenches
-    stations: Schedule  # of stations that wrenches from further out pass
-    last: np.ndarray  # (stations,) the supporting slot just below the next station
+    # of the inner stations: those that wrenches from further out pass, or with more than six half rows
+    stations: Schedule
+    last: np.ndarray  # (inner stations,) the supporting slot just below the next station
     is_station: np.ndarray  # (NS,) bool
     width: int  # wrenches side by side on their way from station to station
     start: np.ndarray  # (NS, width) what sets out from a station: [six unit wrenches, half rows, zero]
@@ -187,7 +188,7 @@ def _departures(NS: int, rows: Halves, st: Stations) -> np.ndarray:
 
 
 def terms_of(plan: Plan, rows: Halves, st: Stations, ways, every: bool, base: bool):
-    """What any two half rows contribute, [CABA] Algorithm 5 lines 15-20, and how far each has to go.
+    """What any two half rows contribute, [CABA] Algorithm 5 lines 15-18, and how far each has to go.
 
     A term is (rows, whether the halves differ, what): either a gram, a number that lanes have collected, or
     (half a, step i, half b, step j, Omega): their wrenches after so many steps, at the station where they
@@ -253,6 +254,6 @@ def tables_of(terms, m: int, h: int) -> dict[str, np.ndarray]:
 
 def triangle(m: int) -> np.ndarray:
     """Where the entries of a symmetric matrix stand in its upper triangle, row after row: (m, m)."""
-    # [CABA] Alg. 5, lines 19-20
+    # [CABA] Alg. 5, lines 19-20: as an index; `assemble` gathers by it
     i, j = np.minimum(*np.indices((m, m))), np.maximum(*np.indices((m, m)))
     return i * m - i * (i + 1) // 2 + j

@@ -77,12 +77,14 @@ def branch_propagators(plan: Plan, meeting: Meeting, prob: Problem, K) -> Carrie
         node, H, station, start = xs
         Ia, pivot = node.eliminate(IA + H)  # [CABA] Alg. 5, line 8
         here = station[:, None] > 0
-        P = jax.tree.map(lambda p, e: jnp.where(here, e, p), P, start)  # [CABA] Alg. 5, line 7
+        # [CABA] Alg. 5, line 7, of P; Omega is cleared below
+        P = jax.tree.map(lambda p, e: jnp.where(here, e, p), P, start)
         s = node.wide.project(P)
         scaled = s * pivot.Dinv[:, None]
-        # [CABA] Alg. 5, line 10
+        # [CABA] Alg. 5, line 10, before P moves on
         omega = jnp.where(here, 0, omega) + gather(s, index[0], 1) * gather(scaled, index[1], 1)
-        P = node.wide.hand_on(P - wide(pivot.UD) * s)  # [CABA] Alg. 5, line 9
+        # [CABA] Alg. 5, line 9, of P; H is `hand_on(Ia)` below
+        P = node.wide.hand_on(P - wide(pivot.UD) * s)
         return (node.hand_on(Ia), P, omega), (P, omega)
 
     zero_P = jax.tree.map(lambda _: jnp.zeros((width,) + like.shape[-1:], like.dtype), Force(ZERO3, ZERO3))
@@ -109,8 +111,9 @@ def station_propagators(meeting: Meeting, carried: Carried):
 def branch_inverses(meeting: Meeting, P, own, omega0):
     """Omega of stations and roots, (stations + roots, 21, B): [CABA] Algorithm 5 line 13.
 
-    `own`: up to the next station. What a free root's own motion adds to the others is left to `assemble`,
-    since in the sum small numbers would drown (four digits on a humanoid at mu = 1e6).
+    `own`: up to the next station. What a free root's own motion adds to the others is a term of its own in
+    `assemble` (`terms_of`), since in the sum small numbers would drown (four digits on a humanoid at
+    mu = 1e6).
     """
 
     def step(above, x):

@@ -54,7 +54,7 @@ class ProxPV(Proximal):
 
         def build(R):
             apply = damped_inverse(delassus, R)
-            return links_method(task, on, lambda *now: correct(on, fac, apply, *now))
+            return links_method(task, on, lambda *state: correct(on, fac, apply, *state))
 
         penalty = dual_penalties(mobility, task)
         found = iterate(build, penalty, mobility, task.c, task.lam, task.weight, settings)
@@ -81,7 +81,8 @@ def factor(on: OnLinks) -> Factor:
         K, s = through_joint(K, node, pivot, kappa)  # [CABA] Alg. 4, line 9
         return (node.hand_on(Ia), K), (pivot, Passed(s))
 
-    own = (prob.H, open_wrenches(plan, on.rows))  # [CABA] Alg. 4, line 4; its forces as in Alg. 1
+    # [CABA] Alg. 4, line 4; its l begins in `correct`, its forces as in Alg. 1
+    own = (prob.H, open_wrenches(plan, on.rows))
     xs = (prob.node, on.links(own), open_entries(plan, on.table, on.rows))
     children, out = inward(plan.support, articulate, xs, nothing(own))  # [CABA] Alg. 4, line 5
     IA0, K0 = added(children, on.roots(own))

@@ -61,7 +61,7 @@ def links_problem(sys: System, plan: Plan, moving: Moving, I: Inertia, I0: Inert
     unsupported = None
     at_links = _solid(own(I, plan.slots).articulated(), plan.support.size, like)
     H = kin.join(at_links, _solid(I0.articulated(), nodes.nroots, like))
-    pull = kin.join(own(p, plan.slots), kin.broadcast(p0, like))
+    p_all = kin.join(own(p, plan.slots), kin.broadcast(p0, like))
     if plan.unsupported.size:
         node, t = part(plan.unsupported_slots, plan.unsupported.live)
 
@@ -79,10 +79,10 @@ def links_problem(sys: System, plan: Plan, moving: Moving, I: Inertia, I0: Inert
         place = np.full(plan.support.size + nodes.nroots, len(plan.attachments))
         place[plan.attachments] = np.arange(len(plan.attachments))
         put = lambda x: gather(jnp.concatenate([x, jnp.zeros_like(x[:1])]), place)  # noqa: E731
-        H, pull = H + jax.tree.map(put, IA), pull + jax.tree.map(put, pA)
+        H, p_all = H + jax.tree.map(put, IA), p_all + jax.tree.map(put, pA)
         unsupported = Unsupported(node, pivot, alone)
     node, t = part(plan.slots, plan.support.live) if plan.support.size else (None, None)
-    return Problem(node, t, root_armature(sys), H, pull, kin.root_rows(sys, tau, Force)), unsupported
+    return Problem(node, t, root_armature(sys), H, p_all, kin.root_rows(sys, tau, Force)), unsupported
 
 
 def _solid(tree, count: int, like):
