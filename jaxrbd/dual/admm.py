@@ -71,7 +71,7 @@ class ADMM(Solver):
     def run(self, rows: Rows) -> Answer:
         p, mine = preconditioned(rows) if self.precondition else (jnp.ones_like(rows.v_f), rows)
         eta = self.eta if self.law == "ncp" else 0.0
-        top = largest_eigenvalue(mine.D)
+        top = lax.stop_gradient(largest_eigenvalue(mine.D))
         start = mine.lam
         z = times(mine.D, start) + mine.v_f
         z = z + self.lift(mine, z)
@@ -91,11 +91,11 @@ class ADMM(Solver):
         def adapted(state, rho):
             v = times(mine.D, state.x) + mine.v_f + self.lift(mine, state.z)
             primal, dual = largest(state.x - state.y), largest(v - state.z)
-            if isinstance(self.penalty, Balanced):
+            if self.penalty.relative:
                 primal = primal / (jnp.maximum(largest(state.x), largest(state.y)) + 1e-30)
                 dual = dual / (jnp.maximum(largest(state.z), largest(mine.v_f)) + 1e-30)
             new = self.penalty.next(rho, primal, dual, top, self.eta)
-            return jnp.clip(new, 1e-6 * top, 1e6 * top)
+            return lax.stop_gradient(jnp.clip(new, 1e-6 * top, 1e6 * top))
 
         if self.tolerance is None:
             full, rest = divmod(self.iterations, every)

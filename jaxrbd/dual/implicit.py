@@ -132,7 +132,7 @@ def rules(model: str, eps: float):
         leaves, treedef = jax.tree.flatten(args)
         active = treedef.flatten_up_to(wanted)
         problem, u, rate, size = at(args, out)
-        push = list(cotangents[:2])
+        push = [jnp.broadcast_to(x, x.shape[:-1] + (size,)) for x in cotangents[:2]]
         (pull,) = jax.vjp(lambda u: outputs(problem, u), u)[1](push)
         w = least_squares(jnp.swapaxes(jacobian(problem, model, eps, rate, u), 0, 1), pull)
         grads = partial_vjp(both(treedef, u, rate, size), leaves, active, [-w, *push])

@@ -152,34 +152,46 @@ class ExactCoulomb:
         del lam, lift  # λ does not depend on where it starts, and Γ is part of the law
         S, mu = Schur(*contact.ready), contact.mu
         a_0, c = unpack(S, b)
-        tiny = jnp.finfo(b.dtype).tiny ** 0.5
+        held = lambda x: lax.stop_gradient(x)  # noqa: E731
 
-        def ratio(alpha):
-            y = -c / (S.s + alpha)
-            r = jnp.sqrt(jnp.sum(y * y, 0) + tiny)
-            normal = a_0 + jnp.sum(S.a * y, 0)
-            turn = y / (S.s + alpha)
-            slope = -mu * (jnp.sum(S.a * turn, 0) - normal * jnp.sum(y * turn, 0) / (r * r)) / r
-            return mu * normal / r - 1, slope, y
+        def ratio(alpha, S, a_0, c, mu):
+            """μ λ_N / |x| - 1, its slope, and x; positive where x = 0."""
+            x = -c / (S.s + alpha)
+            square = jnp.sum(x * x, 0)
+            live = square > 0
+            square = jnp.where(live, square, 1)
+            r = jnp.sqrt(square)
+            normal = a_0 + jnp.sum(S.a * x, 0)
+            turn = x / (S.s + alpha)
+            slope = -mu * (jnp.sum(S.a * turn, 0) - normal * jnp.sum(x * turn, 0) / square) / r
+            return jnp.where(live, mu * normal / r - 1, 1), jnp.where(live, slope, 0), x
 
-        reach = jnp.sqrt(jnp.sum(c * c, 0)) * (1 + mu * jnp.sqrt(jnp.sum(S.a * S.a, 0)))
-        high = reach / jnp.maximum(mu * a_0, tiny)
-        start, slope, _ = ratio(jnp.zeros_like(high))
-        stick = start >= 0
+        def root():
+            """α, zero where the contact sticks; not differentiated."""
+            fixed = held((S, a_0, c, mu))
+            tiny = jnp.finfo(b.dtype).tiny ** 0.5
+            reach = norm(fixed[2], 0) * (1 + fixed[3] * norm(fixed[0].a, 0))
+            high = reach / jnp.maximum(fixed[3] * fixed[1], tiny)
+            start, slope, _ = ratio(jnp.zeros_like(high), *fixed)
 
-        def newton(_, x):
-            alpha, low, high = x
-            g, slope, _ = ratio(alpha)
-            low, high = jnp.where(g < 0, alpha, low), jnp.where(g < 0, high, alpha)
-            new = alpha - g / jnp.where(slope > 0, slope, 1)
-            good = (slope > 0) & (new >= low) & (new <= high)  # at the root it stays where it is
-            return jnp.where(good, new, 0.5 * (low + high)), low, high
+            def newton(_, now):
+                alpha, low, high = now
+                g, slope, _ = ratio(alpha, *fixed)
+                low, high = jnp.where(g < 0, alpha, low), jnp.where(g < 0, high, alpha)
+                new = alpha - g / jnp.where(slope > 0, slope, 1)
+                good = (slope > 0) & (new >= low) & (new <= high)  # at the root it stays where it is
+                return jnp.where(good, new, 0.5 * (low + high)), low, high
 
-        first = jnp.clip(-start / jnp.where(slope > 0, slope, 1), 0, high)
-        alpha = lax.fori_loop(0, self.iterations, newton, (first, jnp.zeros_like(high), high))[0]
-        y = ratio(jnp.where(stick, 0, alpha))[2]
-        y = jnp.where(stick, y, _onto_cone(S, y, a_0, mu))
-        return pack(S, jnp.where(mu > 0, y, 0), a_0, (b[-1] < 0) & (S.give > 0))
+            first = jnp.clip(-start / jnp.where(slope > 0, slope, 1), 0, high)
+            found = lax.fori_loop(0, self.iterations, newton, (first, jnp.zeros_like(high), high))[0]
+            return jnp.where(start >= 0, 0, found), start >= 0
+
+        alpha, stick = held(root())
+        g, slope, _ = ratio(alpha, S, a_0, c, mu)
+        step = g / jnp.where(held(slope) > 0, held(slope), 1)  # zero at the root, but its derivative is not
+        x = ratio(jnp.where(stick, 0, jnp.maximum(alpha - step, 0)), S, a_0, c, mu)[2]
+        x = jnp.where(stick, x, _onto_cone(S, x, a_0, mu))
+        return pack(S, jnp.where(mu > 0, x, 0), a_0, (b[-1] < 0) & (S.give > 0))
 
 
 def _onto_cone(S: Schur, y: Array, a_0: Array, mu: Array) -> Array:

@@ -16,9 +16,14 @@ from jaxrbd.typing import Array
 
 @dataclass(frozen=True)
 class Penalty:
-    """`every`: iterations between changes; the factor of D + (η + ρ) is computed anew at each."""
+    """`every`: iterations between changes; the inverse of D + (η + ρ) is computed anew at each.
 
-    every: int = 10
+    `relative`: residuals are compared relative to the size of impulses and velocities; the document compares
+    them as they are, and then a light box under a heavy one is not noticed.
+    """
+
+    every: int = 5
+    relative: bool = True
 
     def __post_init__(self):
         if not isinstance(self.every, int) or self.every < 1:
@@ -83,7 +88,7 @@ class Spectral(Penalty):
 
 @dataclass(frozen=True)
 class Balanced(Penalty):
-    """ρ times √(primal / dual), each relative to its size, where that is beyond `ratio`."""
+    """ρ times √(primal / dual) where that is beyond `ratio`."""
 
     rho: float = 1.0
     ratio: float = 2.0
