@@ -135,9 +135,10 @@ def test_dynamics(case, base):
         close(G[i] @ x["a"][i] + x["g"][i], np.linalg.solve(L.T, z), 1e-9, "C-ABA, multipliers")
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=pytest.mark.all_robots, id=name(c)) for c in CASES if c not in POINTED]
-)
+COUPLED = [c for c in CASES if c not in POINTED and c != ("rod_leg",)]  # its universal joints are two in URDF
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.all_robots, id=name(c)) for c in COUPLED])
 def test_couplings_match_pinocchio_through_G(case):
     """Gᵀ (Pinocchio on the open tree) for gears, belts, differentials and mixed models."""
     pin = pytest.importorskip("pinocchio")
@@ -197,7 +198,7 @@ def test_loops_match_pinocchio(case):
         return q_t, v_t, rbd.loop_jacobian(sys, q) @ a + rbd.loop_bias(sys, q, v)
 
     data, datas = model.createData(), [p.createData() for p in points]
-    pin.initConstraintDynamics(model, data, points)
+    pin.initConstraintDynamics(model, data, points, datas)
     independent = np.array(sys.topology.independent)
     for q_t, v_t, a_t, push in zip(*map(np.asarray, (*mine(q, v, tau), tau))):
         turn = lambda v, q_t=q_t: np.asarray(rbd.to_pinocchio(tree, q_t, v, model)[1])  # noqa: E731
