@@ -5,7 +5,7 @@ Functions take a System and plain arrays, unbatched; wrap them in `jax.vmap`, `j
 
 import typing as _typing
 
-from jaxrbd import constraints, dual, joints
+from jaxrbd import constraints, contact, dual, joints
 from jaxrbd.clusters import (
     attach,
     close_loops,
@@ -39,7 +39,7 @@ from jaxrbd.forces import actuator_force, passive_force
 from jaxrbd.hosts import connect_hosts
 from jaxrbd.ik import GaussNewton, inverse_kinematics
 from jaxrbd.inertia import log_cholesky, with_log_cholesky
-from jaxrbd.integrators import RK4, SemiImplicitEuler, State, StepProblem
+from jaxrbd.integrators import RK4, HardContact, SemiImplicitEuler, State, StepProblem
 from jaxrbd.model import zoo
 from jaxrbd.model.builder import Builder
 from jaxrbd.model.compile import build

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxrbd.constraints import Projection
 from jaxrbd.constraints.data import ConstraintsLike
 from jaxrbd.constraints.solver import Solver
+from jaxrbd.contact.contacts import ContactsLike
 from jaxrbd.controllers import read_controller
 from jaxrbd.errors import ArgumentError
 from jaxrbd.forces import ForceLike, force_at
@@ -38,6 +39,7 @@ def step(
     tau: ForceLike | None = None,
     f_ext: ForceLike | None = None,
     constraints: ConstraintsLike | None = None,
+    contacts: ContactsLike | None = None,
     solver: Solver | None = None,
     projection: Projection | None = FROM_DRIFT,
     t: ArrayLike = 0.0,
@@ -59,6 +61,9 @@ def step(
     has its own (the default instead of `Soft`), and it stops the rows, so constraints that follow a `target`
     need None, which leaves the drift to Baumgarte gains.
 
+    `contacts`: a function (sys, q) -> Contacts such as `contact.on_plane(...)`, or `Contacts` that stay where
+    they are; for `HardContact`, whose impulses keep the constraints, too, without `solver` and `projection`.
+
     `result` (int32) is `converged` for a free step of an explicit integrator. Constrained, it is the worst of
     every stage's and the projection's, and `not_converged` where projection moved a coordinate by more than
     1e-3 rad or m and by more than the step did: the state was off its constraints; `project` it first, or
@@ -66,7 +71,7 @@ def step(
     finite is `not_converged`. `stats` are the integrator's: ours give `StepStats` under constraints, or None.
     """
     integrator = check_integrator(integrator)
-    problem = pose(sys, integrator, u, tau, f_ext, constraints, solver, projection, t)
+    problem = pose(sys, integrator, u, tau, f_ext, constraints, contacts, solver, projection, t)
     state = read_state(sys, state)
     warn_if_off(problem, state.q)
     return advance(problem, integrator, begin(problem, integrator, state))
@@ -90,6 +95,7 @@ def rollout(
     tau: ForceLike | None = None,
     f_ext: ForceLike | None = None,
     constraints: ConstraintsLike | None = None,
+    contacts: ContactsLike | None = None,
     solver: Solver | None = None,
     projection: Projection | None = FROM_DRIFT,
     t: ArrayLike = 0.0,
@@ -119,7 +125,7 @@ def rollout(
         raise ArgumentError(f'keep is {keep!r}, expected "all" or "last".')
     controller, rows, steps = read_controller(sys, controls, tau, carry, steps)
     law = tau if rows.tau is None else None
-    problem = pose(sys, integrator, None, law, f_ext, constraints, solver, projection, t)
+    problem = pose(sys, integrator, None, law, f_ext, constraints, contacts, solver, projection, t)
     state = read_state(sys, state)
     warn_if_off(problem, state.q)
     dt = jnp.asarray(integrator.dt, sys.dtype)
@@ -155,6 +161,7 @@ def linearize(
     tau: ForceLike | None = None,
     f_ext: ForceLike | None = None,
     constraints: ConstraintsLike | None = None,
+    contacts: ContactsLike | None = None,
     solver: Solver | None = None,
     projection: Projection | None = FROM_DRIFT,
     t: ArrayLike = 0.0,
@@ -167,7 +174,7 @@ def linearize(
     constraints the change of a state is whatever dx is, on them or not, and A maps it to where the step goes.
     """
     integrator = check_integrator(integrator)
-    problem = pose(sys, integrator, u, tau, f_ext, constraints, solver, projection, t)
+    problem = pose(sys, integrator, u, tau, f_ext, constraints, contacts, solver, projection, t)
     state = read_state(sys, state)
     warn_if_off(problem, state.q)
 

@@ -250,6 +250,32 @@ def test_geared_pair_is_analytic():
     np.testing.assert_allclose(a, [1.7 / (0.3 + 81 * 0.004)], rtol=1e-12)
 
 
+@pytest.mark.all_robots
+def test_inertias_of_a_geared_arm_are_identified():
+    """Log-Cholesky coordinates of links and rotors from torques: Gauss-Newton through C-RNEA."""
+    sys = cases.clustered("geared")
+    q, v, a, _ = cases.states(sys, 60, seed=8)
+    truth = rbd.log_cholesky(sys)
+    rng = np.random.default_rng(9)
+    theta = truth + 0.2 * jnp.asarray(rng.normal(size=truth.shape)) * jnp.array([1.0] * 4 + [0.05] * 6)
+    torques = jax.vmap(rbd.inverse_dynamics, (None, 0, 0, 0))
+    measured = torques(sys, q, v, a)
+    lack = jax.jit(lambda theta: (torques(rbd.with_log_cholesky(sys, theta), q, v, a) - measured).ravel())
+    slope = jax.jit(jax.jacrev(lack))
+    first, last = np.abs(lack(theta)).max(), np.abs(lack(theta)).max()
+    for _ in range(30):
+        J = np.asarray(slope(theta)).reshape(len(lack(theta)), -1)
+        # damped: not all parameters show in torques
+        step = np.linalg.solve(
+            J.T @ J + 1e-6 * np.trace(J.T @ J) / J.shape[1] * np.eye(J.shape[1]), J.T @ lack(theta)
+        )
+        theta = theta - jnp.asarray(step).reshape(theta.shape)
+        last = np.abs(lack(theta)).max()
+    assert first > 0.1 and last < 1e-6 * first
+    found = rbd.with_log_cholesky(sys, theta)
+    assert (np.linalg.eigvalsh(np.asarray(rbd.mass_matrix(found, q[0]))) > 0).all()
+
+
 def test_couplings_with_one_leader_match_pinocchio():
     """rnea and crba of Pinocchio's mimic joints, on a geared chain written to URDF."""
     pin = pytest.importorskip("pinocchio")

@@ -114,7 +114,7 @@ def test_single_contacts_by_brute_force():
 
 
 def test_conic_sections_have_the_least_objective():
-    """No other point of cone and plane has a smaller objective, by a fine grid; where they meet in an ellipse."""
+    """No other point of cone and plane has a smaller objective, by a fine grid: ellipses alone."""
     D, b, mu = single_contacts(120)
     closed = D[:, 2, 2] > 1.1 * mu * np.linalg.norm(D[:, 2, :2], axis=1)
     D, b, mu = D[closed], b[closed], mu[closed]

@@ -22,6 +22,7 @@ LAYERS = [
     ("clusters",),
     ("dual",),
     ("constraints",),
+    ("contact",),
     ("integrators",),
     ("controllers",),
     ("simulate", "devices", "hosts", "checkpoint"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
 from jaxrbd.constraints import Projection
 from jaxrbd.constraints.data import Constraints, as_constraints
+from jaxrbd.contact.contacts import Contacts
 from jaxrbd.errors import ArgumentError
 from jaxrbd.forces import as_force, check_controls
 from jaxrbd.integrators.contract import State, StepProblem
@@ -56,7 +58,16 @@ def check_integrator(integrator):
 
 
 def pose(
-    sys: System, integrator, u, tau, f_ext, constraints, solver, projection: Projection | None, t
+    sys: System,
+    integrator,
+    u,
+    tau,
+    f_ext,
+    constraints,
+    contacts,
+    solver,
+    projection: Projection | None,
+    t,
 ) -> StepProblem:
     """The StepProblem of these arguments, for an integrator that takes all of them into account."""
     arguments(sys)
@@ -72,12 +83,32 @@ def pose(
         raise ArgumentError(
             f"{what} is given, but no constraints for it. Pass constraints=, or leave it out."
         )
+    contacts = read_contacts(integrator, contacts)
     if not (projection is None or isinstance(projection, Projection)):
         raise ArgumentError(f"projection is {projection!r}, expected rbd.Projection(...) or None.")
     tau = as_force("tau", tau, f"(nv,) = ({sys.nv},)", (sys.nv,), sys.dtype)
     f_ext = as_force("f_ext", f_ext, f"(nb, 6) = ({sys.nb}, 6)", (sys.nb, 6), sys.dtype)
     t = jnp.asarray(t, sys.dtype)
-    return StepProblem(sys, read_controls(sys, u), tau, f_ext, constraints, solver, projection, t)
+    return StepProblem(sys, read_controls(sys, u), tau, f_ext, constraints, solver, projection, t, contacts)
+
+
+def read_contacts(integrator, contacts):
+    """None, Contacts, or a callable pytree (sys, q) -> Contacts."""
+    if contacts is None:
+        return None
+    if "contacts" not in getattr(integrator, "accepts", ()):
+        raise ArgumentError(
+            f"contacts are given, but {type(integrator).__name__} has no impulses for them. Use "
+            "integrator=rbd.HardContact(dt=...)."
+        )
+    if isinstance(contacts, Contacts):
+        return contacts
+    if isinstance(contacts, type) or not callable(contacts):
+        raise ArgumentError(
+            f"contacts is {contacts!r:.60}, expected a function (sys, q) -> Contacts such as "
+            "rbd.contact.on_plane(...), or rbd.contact.contacts(...)."
+        )
+    return contacts if jax.tree.leaves(contacts) != [contacts] else jax.tree_util.Partial(contacts)
 
 
 def read_controls(sys: System, u):

@@ -61,7 +61,8 @@ class StepProblem:
     """What acts during one step; made by `step`, `rollout` and `linearize`, read by integrators.
 
     `tau` and `f_ext` are None, arrays, or functions as in `step`. `constraints` is None for a free mechanism;
-    `solver` and `projection` belong to them. `t`: the time at the start of the step.
+    `solver` and `projection` belong to them. `t`: the time at the start of the step. `contacts`: None,
+    `Contacts`, or a function (sys, q) of them.
     """
 
     sys: System
@@ -72,6 +73,7 @@ class StepProblem:
     solver: Any
     projection: Projection | None
     t: jax.Array
+    contacts: Any = None
 
     def replace(self, **parts: Any) -> StepProblem:
         """A copy with some parts exchanged."""

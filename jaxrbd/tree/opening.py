@@ -21,7 +21,7 @@ from jaxrbd.model.system import System, check_system, state_opener
 from jaxrbd.tree.arguments import arguments, array
 from jaxrbd.tree.kernels import kernel
 from jaxrbd.tree.loop_maps import explicit_positions, lift, lower, open_state, project_columns
-from jaxrbd.tree.loop_rows import loop_rows
+from jaxrbd.tree.loop_rows import loop_rows, settled
 from jaxrbd.tree.mechanism import mechanism_of
 from jaxrbd.typing import Array, ArrayLike
 
@@ -115,17 +115,6 @@ def with_rows(sys: System, q, Y):
 def joint_forces(sys: System, q, tau):
     """Gᵀ tau for joint forces of the open tree; tau itself where there are no clusters."""
     return _lower(sys, q, tau) if sys.topology.clusters else tau
-
-
-def settled(q, *arrays):
-    """The arrays (n, B) themselves, out of a branch that is always taken, which XLA does not know.
-
-    What follows a kernel without a loop would otherwise fuse with it and compute it anew for every number it
-    reads (under `configure_cpu`, a batch of 64 four-bars: `integrate` took 3.6 ms instead of 0.12).
-    """
-    x = q.reshape(-1)[0] if q.size else jnp.zeros((), q.dtype)
-    never = (x > 1) & (x < 0)
-    return jax.lax.cond(~never, lambda x: x, lambda x: tuple(jnp.sort(y, 0) for y in x), arrays)
 
 
 def _tree_sizes(sys: System) -> tuple[int, int]:
