@@ -33,5 +33,6 @@ found = jax.jit(jax.vmap(slide))(frictions)
 exact = np.maximum(0, 0.5 * 9.81 * (np.sin(angle) - frictions * np.cos(angle)))
 print(f"slope tan {angle} rad = {np.tan(angle):.3f}")
 for friction, far, known in zip(frictions, found, exact):
-    print(f"friction {friction:.1f}: {far:6.3f} m   (analytic {known:6.3f} m)  {'slides' if far > 1e-3 else 'sticks'}")
+    verdict = "slides" if far > 1e-3 else "sticks"
+    print(f"friction {friction:.1f}: {far:6.3f} m   (analytic {known:6.3f} m)  {verdict}")
 assert np.abs(found - exact).max() < 5e-3

@@ -17,7 +17,9 @@ def landing(speed, restitution):
     """Metres from the start after 1.2 s, two bounces on frictionless ground later."""
     ground = rbd.contact.on_plane(ball, ["ball"], radius=0.05, restitution=restitution, friction=0.0)
     v = jnp.array([0, 0, 0, 1, 0, 0], jnp.float32) * speed
-    path = rbd.rollout(ball, rbd.State(start, v), steps=1200, integrator=integrator, contacts=ground, keep="last")
+    path = rbd.rollout(
+        ball, rbd.State(start, v), steps=1200, integrator=integrator, contacts=ground, keep="last"
+    )
     return path.value.q[0, 0], path.value.q[0, 2]
 
 

@@ -112,7 +112,9 @@ def test_limits_and_dry_friction_are_rows():
     sys = sys.replace(gravity=jnp.zeros(3))
     inertia = float(rbd.mass_matrix(sys, jnp.zeros(1))[0, 0])
     for torque, rate in ((1.9, 0.0), (-1.9, 0.0), (2.6, 0.6 / inertia), (-2.6, -0.6 / inertia)):
-        end = rbd.step(sys, rbd.State(jnp.zeros(1), jnp.zeros(1)), integrator=rbd.HardContact(dt=1e-2), tau=[torque])
+        end = rbd.step(
+            sys, rbd.State(jnp.zeros(1), jnp.zeros(1)), integrator=rbd.HardContact(dt=1e-2), tau=[torque]
+        )
         np.testing.assert_allclose(end.value.v, [1e-2 * rate], atol=1e-12)
 
 
@@ -134,14 +136,16 @@ def test_loops_as_rows_accelerate_as_constrained_dynamics():
 
 @pytest.fixture(scope="module")
 def standing():
-    """A quadruped held by its servos on four feet: System, contacts, integrator, the state after a second."""
+    """A quadruped held by its servos on four feet: System, contacts, integrator, the state after 2 s."""
     sys = rbd.zoo.quadruped(actuation="position", dtype="float64")
     feet = [f"{leg}_foot" for leg in ("FL", "FR", "RL", "RR")]
     ground = contact.on_plane(sys, feet, radius=0.02, friction=0.8)
-    integrator = rbd.HardContact(dt=2e-3, solver=dual.NBGS(iterations=60))
+    integrator = rbd.HardContact(dt=2e-3, solver=dual.NBGS(iterations=40))
     u = sys.q0[7:]
     go = jax.jit(
-        lambda s: rbd.rollout(sys, s, jnp.tile(u, (500, 1)), integrator=integrator, contacts=ground, keep="last")
+        lambda s: rbd.rollout(
+            sys, s, jnp.tile(u, (1000, 1)), integrator=integrator, contacts=ground, keep="last"
+        )
     )
     path = go(rbd.State(sys.q0, jnp.zeros(sys.nv)))
     return sys, ground, integrator, u, jax.tree.map(lambda x: x[0], path)
@@ -151,14 +155,46 @@ def test_a_quadruped_stands(standing):
     sys, _, _, _, end = standing
     weight = G * float(jnp.sum(sys.mass))
     normal = np.asarray(end.stats.lam[-12:]).reshape(4, 3)[:, 2].sum() / 2e-3
-    assert abs(normal / weight - 1) < 0.02 and (np.asarray(end.stats.lam[-12:]).reshape(4, 3)[:, 2] > 0).all()
+    assert abs(normal / weight - 1) < 1e-6 and np.abs(end.value.v).max() < 1e-6
+    assert (np.asarray(end.stats.lam[-12:]).reshape(4, 3)[:, 2] > 0).all()
     assert end.stats.gap[-4:].min() > -1e-4 and end.value.q[2] > 0.15
 
 
-def test_gradients_of_a_step(standing):
+def test_gradients_of_a_sliding_ball():
+    """A ball that hits the ground while it slides: by velocity, friction and mass, both modes."""
+    sys = ball()
+    direction = jnp.asarray(np.random.default_rng(0).normal(size=6))
+    weigh = jnp.arange(1.0, 7.0)
+    state = rbd.State(jnp.array([0, 0, 0.0999, 1, 0, 0, 0.0]), jnp.array([1.0, 2, 3, 2, 1, -1]))
+
+    def after(s):
+        model = sys.replace(mass=sys.mass * (1 + s))
+        floor = contact.on_plane(sys, ["ball"], radius=0.1, friction=0.2 + s, restitution=0.3 + s)
+        found = rbd.step(
+            model,
+            rbd.State(state.q, state.v + s * direction),
+            integrator=rbd.HardContact(2e-3),
+            contacts=floor,
+        )
+        return found.value.v
+
+    forward = jax.jit(lambda s: jax.jvp(after, (s,), (1.0,))[1])(0.0)
+    value, h = jax.jit(after), 1e-6
+    differences = (value(h) - value(-h)) / (2 * h)
+    np.testing.assert_allclose(forward, differences, atol=1e-6 * np.abs(differences).max())
+    reverse = jax.jit(jax.grad(lambda s: weigh @ after(s)))(0.0)
+    np.testing.assert_allclose(reverse, weigh @ forward, rtol=1e-9)
+
+
+@pytest.mark.all_robots
+@pytest.mark.parametrize("rows", [12, 36])
+def test_gradients_of_a_step(standing, rows):
     """By state, controls, friction and masses: forward against differences, reverse against forward."""
     sys, ground, integrator, u, end = standing
-    state = end.value
+    if rows == 12:  # contacts alone
+        integrator = rbd.HardContact(2e-3, solver=dual.NBGS(iterations=40), limits=False, dry_friction=False)
+    # feet overlap by 0.1 mm: at a gap of zero, what a row wants has a kink
+    state = rbd.State(end.value.q.at[2].add(-1e-4), end.value.v, end.value.memory[-rows:])
     rng = np.random.default_rng(0)
     d = {
         "q": 0.1 * jnp.asarray(rng.normal(size=sys.nv)),
@@ -192,15 +228,18 @@ def test_gradients_of_a_step(standing):
 
 def test_batches_in_float32():
     sys = ball().astype("float32")
-    ground = contact.on_plane(sys, ["ball"], radius=0.1, restitution=0.5, friction=0.3)
+    ground = contact.on_plane(sys, ["ball"], radius=0.1, friction=0.3)
     integrator = rbd.HardContact(dt=2e-3)
     q = jnp.tile(sys.q0.at[2].set(0.3), (16, 1))
     v = jnp.asarray(np.random.default_rng(0).normal(size=(16, 6)), jnp.float32)
     go = lambda s: rbd.rollout(sys, s, steps=300, integrator=integrator, contacts=ground, keep="last")  # noqa: E731
     path = jax.jit(jax.vmap(go))(rbd.State(q, v))
     assert path.value.q.dtype == jnp.float32 and path.converged.all()
-    assert np.abs(path.value.q[:, 0, 2] - 0.1).max() < 2e-2 and np.isfinite(path.value.q).all()
-    assert rbd.linearize(sys, rbd.State(q[0], v[0]), integrator=integrator, contacts=ground)[0].shape == (12, 12)
+    assert np.abs(path.value.q[:, 0, 2] - 0.1).max() < 1e-4 and np.isfinite(path.value.q).all()
+    assert rbd.linearize(sys, rbd.State(q[0], v[0]), integrator=integrator, contacts=ground)[0].shape == (
+        12,
+        12,
+    )
 
 
 def test_bad_input_is_refused():
@@ -209,10 +248,13 @@ def test_bad_input_is_refused():
     wrong = [
         (lambda: contact.on_plane(sys, ["box"], restitution=1.2), "restitution"),
         (lambda: contact.on_plane(sys, ["box"], friction=-0.1), "friction"),
-        (lambda: contact.on_plane(sys, ["bocks"]), "box"),
+        (lambda: contact.on_plane(sys, ["bocks"]), "bocks"),
         (lambda: contact.on_plane(sys, ["box"], dims=2), "dims"),
         (lambda: contact.on_plane(sys, ["box"], dims=4), "spinning"),
-        (lambda: contact.contacts(sys, [("box", "box")], (0, 0, 0), (0, 0, 1), 0.0), "do not move in each other"),
+        (
+            lambda: contact.contacts(sys, [("box", "box")], (0, 0, 0), (0, 0, 1), 0.0),
+            "do not move in each other",
+        ),
         (lambda: rbd.step(sys, state, contacts=contact.on_plane(sys, ["box"])), "HardContact"),
         (lambda: rbd.step(sys, state, integrator=rbd.HardContact(dt=1e-3), contacts=3), "contacts is 3"),
         (lambda: rbd.HardContact(dt=1e-3, solver=rbd.ProxLTL()), "rbd.dual"),
@@ -232,9 +274,7 @@ def test_spinning_friction_stops_a_top():
     sys = ball()
     inertia = 0.4 * 0.01
     for dims, loss in ((3, 0.0), (4, 0.01 * G * 0.2 / inertia)):
-        ground = contact.on_plane(
-            sys, ["ball"], radius=0.1, dims=dims, friction=np.array([[0.5, 0.01, 0.0]])
-        )
+        ground = contact.on_plane(sys, ["ball"], radius=0.1, dims=dims, friction=np.array([[0.5, 0.01, 0.0]]))
         state = rbd.State(jnp.array([0, 0, 0.1, 1, 0, 0, 0.0]), jnp.array([0, 0, 30.0, 0, 0, 0]))
         path = run(sys, state, 100, rbd.HardContact(dt=2e-3), ground)
         np.testing.assert_allclose(path.value.v[-1, 2], 30.0 - loss, rtol=1e-6)

@@ -22,8 +22,8 @@ NCP = {
     "NBGS": dual.NBGS(iterations=200, tolerance=TIGHT),
     "ADMM fixed": dual.ADMM(iterations=2000, tolerance=TIGHT, penalty=dual.Fixed()),
     "ADMM linear": dual.ADMM(iterations=2000, tolerance=TIGHT, penalty=dual.Linear()),
-    "ADMM spectral": dual.ADMM(iterations=2000, tolerance=TIGHT, penalty=dual.Spectral()),
-    "ADMM balanced": dual.ADMM(iterations=2000, tolerance=TIGHT),
+    "ADMM spectral": dual.ADMM(iterations=2000, tolerance=TIGHT),
+    "ADMM balanced": dual.ADMM(iterations=2000, tolerance=TIGHT, penalty=dual.Balanced()),
     "ADMM accelerated": dual.ADMM(
         iterations=2000, tolerance=TIGHT, penalty=dual.Fixed(), accelerate=True, omega=1.0
     ),

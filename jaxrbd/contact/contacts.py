@@ -75,13 +75,7 @@ def contacts(
                 f"contacts: {a!r} does not move. Name the moving frame first: ({b!r}, {a!r})."
             )
         pairs.append((i, j))
-    friction = jnp.asarray(friction, sys.dtype)
-    if friction.ndim < 2:
-        if any(d > 3 for d in dims):
-            raise ArgumentError(
-                "contacts: dimensions 4 and 6 need friction (n, 3): sliding, spinning, rolling."
-            )
-        friction = jnp.broadcast_to(friction, (n,))[:, None] * jnp.array([1.0, 0, 0], sys.dtype)
+    friction = _frictions(sys, friction, dims)
     numbers = {
         "position": (position, (n, 3)),
         "normal": (normal, (n, 3)),
@@ -99,6 +93,16 @@ def contacts(
         tuple(pairs),
         dims,
     )
+
+
+def _frictions(sys: System, friction, dims: tuple[int, ...]) -> Array:
+    """(n, 3) from a number, a number per contact, or three per contact."""
+    friction = jnp.asarray(friction, sys.dtype)
+    if friction.ndim >= 2:
+        return friction
+    if any(d > 3 for d in dims):
+        raise ArgumentError("contacts: dimensions 4 and 6 need friction (n, 3): sliding, spinning, rolling.")
+    return jnp.broadcast_to(friction, (len(dims),))[:, None] * jnp.array([1.0, 0, 0], sys.dtype)
 
 
 def _read(sys: System, name: str, x, shape) -> Array:
@@ -181,9 +185,7 @@ def on_plane(
     for name in frames:
         frame_index(sys, name)
     dims = (dims,) * n if isinstance(dims, int) else tuple(dims)
-    friction = jnp.asarray(friction, sys.dtype)
-    if friction.ndim < 2:
-        friction = jnp.broadcast_to(friction, (n,))[:, None] * jnp.array([1.0, 0, 0], sys.dtype)
+    friction = _frictions(sys, friction, dims)
     wide = lambda x, shape: jnp.broadcast_to(jnp.asarray(x, sys.dtype), shape)  # noqa: E731
     made = OnPlane(
         wide(offset, (n, 3)),

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxrbd.dual.cones import de_saxce, project
-from jaxrbd.dual.penalties import Balanced, Penalty
+from jaxrbd.dual.penalties import Penalty, Spectral
 from jaxrbd.dual.problem import block_mobility
 from jaxrbd.dual.residuals import largest, scaled_map
 from jaxrbd.dual.small import inverse, times
@@ -30,7 +30,7 @@ class State(NamedTuple):
     merit: Array  # (B,)
 
 
-BALANCED = Balanced(every=20)
+SPECTRAL = Spectral(every=5)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ADMM(Solver):
 
     iterations: int = 100
     law: str = "ncp"
-    penalty: Penalty = BALANCED
+    penalty: Penalty = SPECTRAL
     omega: float = 1.6
     eta: float = 1e-6
     precondition: bool = True
