@@ -234,7 +234,8 @@ def test_the_reference_has_every_public_name():
         for n, thing in vars(rbd.constraints).items()
         if not n.startswith("_") and callable(thing) and getattr(rbd, n, None) is not thing
     }
-    public |= {f"viewer.{n}" for n in rbd.viewer.__all__}
+    for package in ("viewer", "dual", "contact"):
+        public |= {f"{package}.{n}" for n in getattr(rbd, package).__all__}
     public |= {f"checkpoint.{n}" for n in ("Run", "load", "save")}
     zoo = {n for n in listed if n.startswith("model.zoo.")}
     assert {n.rpartition(".")[2] for n in zoo} == set(rbd.zoo.DESCRIPTIONS)
