@@ -40,6 +40,7 @@ from jaxrbd.hosts import connect_hosts
 from jaxrbd.ik import GaussNewton, inverse_kinematics
 from jaxrbd.inertia import log_cholesky, with_log_cholesky
 from jaxrbd.integrators import RK4, HardContact, SemiImplicitEuler, State, StepProblem
+from jaxrbd.maximal import Maximal, maximal
 from jaxrbd.model import zoo
 from jaxrbd.model.builder import Builder
 from jaxrbd.model.compile import build

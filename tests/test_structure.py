@@ -23,6 +23,7 @@ LAYERS = [
     ("dual",),
     ("constraints",),
     ("contact",),
+    ("maximal",),
     ("integrators",),
     ("controllers",),
     ("simulate", "devices", "hosts", "checkpoint"),

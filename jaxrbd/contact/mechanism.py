@@ -3,7 +3,8 @@
     v⁺ = D λ + v_f,   D = J M^-1 Jᵀ,   v_f = J u_free + what rows want        ([LOOPS] V)
 
 All rows are rows of `constraints`, so D comes from its Delassus algorithms. u_free is the velocity after the
-step without impulses, in axes that do not turn; M has implicit dampers in its armature.
+step without impulses, in axes that do not turn (for `Stabilisation.acceleration` u + dt a, so that J u_free +
+dt J̇u counts the turning once); M has implicit dampers in its armature.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class Stabilisation:
 
     `joints`, `limits`, `contacts`: these shares (α, β, γ of [LOOPS]); gaps that are still open may close in a
     step whatever the share. `slop` [m, rad]: overlap that is left alone. `speed` [m/s, rad/s]: bodies that
-    overlap part no faster. `acceleration`: joints keep J u⁺ = -dt J̇u instead of 0, so that (u⁺ - u) / dt is
-    the constrained acceleration.
+    overlap part no faster. `acceleration`: rows see J u⁺ + dt J̇u instead of J u⁺, so that (u⁺ - u) / dt is
+    the constrained acceleration, in minimal and in maximal coordinates alike.
     """
 
     joints: float = 0.2
@@ -128,12 +129,12 @@ def mechanism_problem(
     rows, blocks = made.rows, made.blocks
     D = delassus_matrix(damped, rows, q, "pvr" if blocks.rows <= FEW_ROWS else "efpa")
     v_f = constraint_velocity(sys, rows, q, free)
+    if rule.acceleration:
+        v_f = v_f + dt * constraint_acceleration(sys, rows, q, v)
     a, b, c = blocks.first_limit, blocks.first_box, blocks.first_contact
     more = [jnp.zeros(0, v_f.dtype)]
     if a:
         more.append(rule.joints / dt * constraint_error(sys, rows, q)[:a])
-        if rule.acceleration:
-            more[-1] = more[-1] + dt * constraint_acceleration(sys, rows, q, v)[:a]
     more.append(wanted(made.gap[: blocks.limits], rule.limits, rule, dt))
     more.append(jnp.zeros(c - b, v_f.dtype))
     friction = jnp.zeros((0, 3), v_f.dtype)

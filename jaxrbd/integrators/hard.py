@@ -74,8 +74,11 @@ class HardContact:
         if made is None:
             q1, v1 = advance(sys, q, v, a, dt)
             return Solution(State(q1, v1, state.memory), jnp.int32(Result.converged), None)
-        q1, v1 = advance(sys, q, v, a, dt)
-        free = carry(sys, q1, v1, q)
+        if self.stabilisation.acceleration:
+            free = v + dt * a
+        else:
+            q1, v1 = advance(sys, q, v, a, dt)
+            free = carry(sys, q1, v1, q)
         dual = mechanism_problem(sys, damped, made, q, v, free, dt, self.stabilisation)
         found = solve(dual, self.solver, jax.lax.stop_gradient(state.memory))
         J = constraint_jacobian(sys, made.rows, q)

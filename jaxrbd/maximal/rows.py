@@ -1,0 +1,182 @@
+"""Rows of joints that are no direction of one body in another: threads, crosses, couplings.
+
+Written as functions of the poses of the two or more bodies that they concern.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrbd.constraints.data import Constraints
+from jaxrbd.constraints.kinds.function import function, velocity_function
+from jaxrbd.maximal.geometry import Axes, angle_about, apply, coordinates, matrices
+from jaxrbd.model.system import System
+from jaxrbd.tree.manifold import integrate
+from jaxrbd.typing import Array
+
+
+@dataclass(frozen=True)
+class Between:
+    """The pose behind a joint in the one in front of it, from poses of bodies: (1, 3, 3) and (1, 3)."""
+
+    child: int  # bodies in the order of Q
+    parent: int  # -1: the world
+    kind: str
+
+    def numbers(self, sys: System) -> dict[str, Array]:
+        """What it reads of the original System."""
+        i, t = self.child, sys.topology
+        own = {
+            "joint_q": sys.joint_quaternion[i],
+            "joint_p": sys.joint_position[i],
+            "child_q": sys.frame_quaternion[t.body_frames[i]],
+            "child_p": sys.frame_position[t.body_frames[i]],
+            "axis": sys.axis[i],
+            "axis2": sys.axis2[i],
+            "pitch": sys.pitch[i],
+        }
+        if self.parent >= 0:
+            frame = t.body_frames[self.parent]
+            own |= {"parent_q": sys.frame_quaternion[frame], "parent_p": sys.frame_position[frame]}
+        return own
+
+    def pose(self, Q: Array, x: dict[str, Array]) -> tuple[Array, Array]:
+        R_j, p_j = matrices(x["joint_q"][None]), x["joint_p"][None]
+        after, point = _body(Q, self.child, x["child_q"], x["child_p"])
+        if self.parent >= 0:
+            R_p, p_p = _body(Q, self.parent, x["parent_q"], x["parent_p"])
+            R_j, p_j = R_p @ R_j, p_p + apply(R_p, p_j)
+        back = jnp.swapaxes(R_j, 1, 2)
+        return back @ after, apply(back, point - p_j)
+
+    def coordinate(self, Q: Array, x: dict[str, Array]) -> Array:
+        """The joint's one number."""
+        axes = Axes(x["axis"][None], x["axis2"][None], x["pitch"][None])
+        return coordinates(self.kind, *self.pose(Q, x), axes)[0, 0]
+
+
+@dataclass(frozen=True)
+class Thread:
+    """Shift along the axis less pitch times angle, whole turns left out."""
+
+    at: Between
+
+    def __call__(self, free: System, Q: Array, x: dict[str, Array]) -> Array:
+        turn, shift = self.at.pose(Q, x)
+        off = jnp.sum(shift[0] * x["axis"]) - x["pitch"] * angle_about(x["axis"][None], turn)[0]
+        lead = 2 * np.pi * x["pitch"]
+        safe = jnp.where(lead == 0, 1, lead)
+        return off - jnp.where(lead == 0, 0, lead * jax.lax.stop_gradient(jnp.round(off / safe)))
+
+
+@dataclass(frozen=True)
+class Cross:
+    """The angle between the two axes of a universal joint, by its cosine."""
+
+    at: Between
+
+    def __call__(self, free: System, Q: Array, x: dict[str, Array]) -> Array:
+        turn, _ = self.at.pose(Q, x)
+        a, b = x["axis"], x["axis2"]
+        return jnp.sum(a * apply(turn, b[None])[0]) - jnp.sum(a * b)
+
+
+@dataclass(frozen=True)
+class Coupling:
+    """Rates of joints under a relation f(q_1, q_2, ...) = 0 of their coordinates: df/dt."""
+
+    joints: tuple[Between, ...]
+
+    def relation(self, q: Array, x: dict[str, Any]) -> Array:
+        raise NotImplementedError
+
+    def __call__(self, free: System, Q: Array, V: Array, x: dict[str, Any]) -> Array:
+        def along(t):
+            moved = integrate(free, Q, t * V)
+            q = jnp.stack([j.coordinate(moved, y) for j, y in zip(self.joints, x["joints"])])
+            return self.relation(q, x)
+
+        zero = jnp.zeros((), Q.dtype)
+        return jax.jvp(along, (zero,), (jnp.ones_like(zero),))[1]
+
+
+@dataclass(frozen=True)
+class Polynomial(Coupling):
+    """q_1 less a polynomial of q_2; or less a constant where there is no second joint."""
+
+    def relation(self, q: Array, x: dict[str, Any]) -> Array:
+        if len(self.joints) == 1:
+            return q[0]
+        return q[0] - jnp.polyval(x["coefficients"][::-1], q[1])
+
+
+@dataclass(frozen=True)
+class Sum(Coupling):
+    def relation(self, q: Array, x: dict[str, Any]) -> Array:
+        return jnp.sum(x["coefficients"] * q)
+
+
+def _body(Q: Array, i: int, quaternion: Array, position: Array) -> tuple[Array, Array]:
+    """Pose of a body from that of the link that has its name, and that link's place in it."""
+    R = matrices(Q[7 * i + 3 : 7 * i + 7][None]) @ jnp.swapaxes(matrices(quaternion[None]), 1, 2)
+    return R, Q[7 * i : 7 * i + 3][None] - apply(R, position[None])
+
+
+def between(sys: System, i: int) -> Between:
+    return Between(i, sys.parents[i], sys.joint_types[i])
+
+
+def _names(sys: System, free: System, joints) -> list[str]:
+    """Free joints of the bodies on both sides."""
+    bodies = {b for j in joints for b in (j.child, j.parent) if b >= 0}
+    return [free.joint_names[b] for b in sorted(bodies)]
+
+
+def _of_type(sys: System, free: System, kind: str, make, word: str) -> list[Constraints]:
+    found = []
+    for i, (name, own) in enumerate(zip(sys.joint_names, sys.joint_types)):
+        if own == kind:
+            at = between(sys, i)
+            joints = _names(sys, free, [at])
+            found.append(
+                function(free, make(at), params=at.numbers(sys), joints=joints, name=f"{name} {word}")
+            )
+    return found
+
+
+def threads(sys: System, free: System) -> list[Constraints]:
+    """One row per screw."""
+    return _of_type(sys, free, "screw", Thread, "thread")
+
+
+def crosses(sys: System, free: System) -> list[Constraints]:
+    """One row per universal joint."""
+    return _of_type(sys, free, "universal", Cross, "cross")
+
+
+def couplings(sys: System, free: System) -> list[Constraints]:
+    """One row per coupling, mimic joint and linear coupling of the model, at the level of velocities."""
+    t, found = sys.topology, []
+
+    def add(kind: type[Coupling], name: str, joints, coefficients) -> None:
+        sides = tuple(between(sys, j) for j in joints)
+        x = {"joints": [s.numbers(sys) for s in sides], "coefficients": coefficients}
+        named = _names(sys, free, sides)
+        found.append(velocity_function(free, kind(sides), params=x, joints=named, name=name))
+
+    for k, (name, kind, (a, b)) in enumerate(zip(t.loop_names, t.loop_kinds, t.loop_frames)):
+        if kind == "coupling" and t.loop_active[k]:
+            add(Polynomial, name, (a,) if a == b else (a, b), sys.loop_coefficients[k])
+    for k, (joint, leader) in enumerate(t.mimics):
+        line = jnp.stack([sys.mimic_offset[k], sys.mimic_ratio[k]])
+        add(Polynomial, f"{sys.joint_names[joint]} mimics", (joint, leader), line)
+    at = 0
+    for name, joints in zip(t.linear_names, t.linear_joints):
+        add(Sum, name, joints, sys.linear_coefficients[at : at + len(joints)])
+        at += len(joints)
+    return found
