@@ -10,7 +10,7 @@ ALLOWED: dict[str, int] = {
     "test_clusters.py": 900,
     "test_constrained_gradients.py": 210,
     "test_constrained_dynamics.py": 310,
-    "test_maximal.py": 500,
+    "test_maximal.py": 310,
     "test_delassus.py": 350,
     "test_dual.py": 600,
     "test_clusters_zoo.py": 100,

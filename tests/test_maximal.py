@@ -8,18 +8,9 @@ import pytest
 import jaxrbd as rbd
 from jaxrbd import constraints as con
 from jaxrbd import contact, dual
+from jaxrbd.maximal.geometry import HELD
 
-TYPES = (
-    "free",
-    "revolute",
-    "prismatic",
-    "screw",
-    "cylindrical",
-    "universal",
-    "planar",
-    "spherical",
-    "continuous",
-)
+TYPES = ("free", *(kind for kind in HELD if kind != "free"))
 
 
 def chain(types=TYPES, seed=0):

@@ -13,6 +13,8 @@ import numpy as np
 
 from jaxrbd.errors import ArgumentError
 from jaxrbd.joints.rotations import quaternion_of
+from jaxrbd.model.system import System
+from jaxrbd.tree.spatial import rotation_from_quaternion
 from jaxrbd.typing import Array
 
 # of `constraints.hold`, with z along the axis (planar: its normal): turns about x, y, z, then shifts
@@ -35,6 +37,71 @@ class Axes(NamedTuple):
     axis: Array
     axis2: Array
     pitch: Array
+
+
+class Placed(NamedTuple):
+    """Of n joints: their placement in the parent body, and those of the links that bodies are named after."""
+
+    joint_quaternion: Array  # (n, 4)
+    joint_position: Array  # (n, 3)
+    child_quaternion: Array
+    child_position: Array
+    parent_quaternion: Array
+    parent_position: Array
+
+
+class Frames(NamedTuple):
+    """Of n joints in the world: the frame in front, (n, 3, 3) and (n, 3), and the one behind."""
+
+    before: Array
+    front: Array
+    after: Array
+    point: Array
+
+    def relative(self) -> tuple[Array, Array]:
+        """The pose behind the joint in the one in front of it."""
+        back = jnp.swapaxes(self.before, 1, 2)
+        return back @ self.after, apply(back, self.point - self.front)
+
+
+def placed(sys: System, bodies: np.ndarray) -> Placed:
+    """What `frames` reads of a System. q of a free joint on the ground is the pose in the world."""
+    t = sys.topology
+    parents = np.array(t.parents)[bodies]
+    still = jnp.array([1.0, 0, 0, 0], sys.dtype)
+    root = ((np.array(t.joint_types)[bodies] == "free") & (parents < 0))[:, None]
+    own, carrier = np.array(t.body_frames)[bodies], np.array(t.body_frames)[parents]
+    ground = (parents < 0)[:, None]
+    return Placed(
+        jnp.where(root, still, sys.joint_quaternion[bodies]),
+        jnp.where(root, 0, sys.joint_position[bodies]),
+        sys.frame_quaternion[own],
+        sys.frame_position[own],
+        jnp.where(ground, still, sys.frame_quaternion[carrier]),
+        jnp.where(ground, 0, sys.frame_position[carrier]),
+    )
+
+
+def links(Q: Array) -> tuple[Array, Array]:
+    """Poses of the bodies' links, (nb + 1, 3, 3) and (nb + 1, 3); the last one, number -1, is the world."""
+    poses = jnp.concatenate([Q.reshape(-1, 7), jnp.array([[0.0, 0, 0, 1, 0, 0, 0]], Q.dtype)])
+    return matrices(poses[:, 3:]), poses[:, :3]
+
+
+def frames(x: Placed, R: Array, p: Array, children: np.ndarray, parents: np.ndarray) -> Frames:
+    """Joints between bodies whose `links` are at (R, p)."""
+
+    def body(i, quaternion, position):
+        turned = R[i] @ jnp.swapaxes(matrices(quaternion), 1, 2)
+        return turned, p[i] - apply(turned, position)
+
+    after, point = body(children, x.child_quaternion, x.child_position)
+    R_p, p_p = body(parents, x.parent_quaternion, x.parent_position)
+    return Frames(R_p @ matrices(x.joint_quaternion), p_p + apply(R_p, x.joint_position), after, point)
+
+
+def axes_of(sys: System, bodies: np.ndarray) -> Axes:
+    return Axes(sys.axis[bodies], sys.axis2[bodies], sys.pitch[bodies])
 
 
 def check_type(name: str, kind: str) -> None:
@@ -124,13 +191,7 @@ def apply(R: Array, x: Array) -> Array:
 
 def matrices(quaternions: Array) -> Array:
     """(n, 3, 3) of quaternions (n, 4) of any length."""
-    w, x, y, z = (quaternions / jnp.sqrt(jnp.sum(quaternions**2, -1, keepdims=True))).T
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ]
-    return jnp.moveaxis(jnp.array(rows), -1, 0)
+    return jnp.stack([jnp.stack(row, -1) for row in rotation_from_quaternion(*quaternions.T)], 1)
 
 
 def vee(R: Array, dR: Array) -> Array:

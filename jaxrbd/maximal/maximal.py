@@ -11,22 +11,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.constraints.data import Constraints, combine
-from jaxrbd.constraints.kinds.frames import Frames, between_frames
+from jaxrbd.constraints.kinds.frames import Frames as Rows
+from jaxrbd.constraints.kinds.frames import between_frames
 from jaxrbd.constraints.kinds.of_model import of_model
 from jaxrbd.constraints.kinds.placing import Options, Place
 from jaxrbd.errors import ArgumentError, warn
+from jaxrbd.joints import TYPES
 from jaxrbd.joints.matrices import matrix_from_quaternion
 from jaxrbd.joints.rotations import quaternion_of
 from jaxrbd.maximal.geometry import (
     HELD,
-    Axes,
+    Frames,
     align,
     apply,
+    axes_of,
     check_type,
     columns,
     coordinates,
     dual_columns,
-    matrices,
+    frames,
+    links,
+    placed,
     vee,
 )
 from jaxrbd.maximal.rows import couplings, crosses, threads
@@ -73,15 +78,14 @@ class Maximal:
         """
         sys = self.origin
         Q, V = arguments(self.system, q=Q, v=jnp.zeros(self.system.nv, sys.dtype) if V is None else V)
-        at = _places(sys, Q)
-        relative = _relative_twists(sys, at, Q, V)
+        (R, p), at = _joints(sys, Q)
+        relative = _relative_twists(sys, at, R, p, V)
+        turn, shift = at.relative()
         q, v = jnp.zeros(sys.nq, sys.dtype), jnp.zeros(sys.nv, sys.dtype)
         for group in groups(sys.topology):
             i = group.bodies
-            turn = jnp.swapaxes(at.before[i], 1, 2) @ at.after[i]
-            shift = apply(jnp.swapaxes(at.before[i], 1, 2), at.point[i] - at.front[i])
-            axes = _axes(sys, i)
-            q = q.at[group.q].set(coordinates(group.kind, turn, shift, axes))
+            axes = axes_of(sys, i)
+            q = q.at[group.q].set(coordinates(group.kind, turn[i], shift[i], axes))
             dual = dual_columns(columns(group.kind, at.before[i], at.after[i], axes))
             v = v.at[group.v].set(jnp.einsum("nsk,ns->nk", dual, relative[i]))
         if near is not None:
@@ -100,16 +104,16 @@ class Maximal:
         """
         sys = self.origin
         (tau,), (Q,) = arguments(sys, tau=tau), arguments(self.system, q=Q)
-        at = _places(sys, Q)
+        (R, p), at = _joints(sys, Q)
         wrench = jnp.zeros((sys.nb, 6), sys.dtype)  # on the child at the joint, in world axes
         for group in groups(sys.topology):
             i = group.bodies
-            dual = dual_columns(columns(group.kind, at.before[i], at.after[i], _axes(sys, i)))
+            dual = dual_columns(columns(group.kind, at.before[i], at.after[i], axes_of(sys, i)))
             wrench = wrench.at[i].set(jnp.einsum("nsk,nk->ns", dual, tau[group.v]))
         parents = np.array(sys.parents)
         inner = np.flatnonzero(parents >= 0)
-        on_child = _at_bodies(at, np.arange(sys.nb), at.point, wrench)
-        on_parent = _at_bodies(at, parents[inner], at.point[inner], -wrench[inner])
+        on_child = _along_twists(R[:-1], p[:-1], at.point, wrench)
+        on_parent = _along_twists(R[parents[inner]], p[parents[inner]], at.point[inner], -wrench[inner])
         return on_child.at[parents[inner]].add(on_parent).reshape(-1)
 
 
@@ -182,7 +186,7 @@ def _joint_rows(sys: System, free: System, i: int) -> Constraints:
     front = joint @ Pose(turn) if parent < 0 else _link_in_body(sys, parent).inverse() @ joint @ Pose(turn)
     to = None if parent < 0 else t.body_names[parent]
     place = Place((behind.R, behind.p), (front.R, front.p))
-    return between_frames(free, Frames, t.body_names[i], to, HELD[kind], place, Options(name=name))
+    return between_frames(free, Rows, t.body_names[i], to, HELD[kind], place, Options(name=name))
 
 
 def _pose(quaternion, position) -> Pose:
@@ -196,17 +200,6 @@ def _link_in_body(sys: System, body: int) -> Pose:
 
 
 # --- where joints are ------------------------------------------------------------------------------------
-
-
-class Places(NamedTuple):
-    """Of every joint in the world: its frame in front, (nb, 3, 3) and (nb, 3), and behind it."""
-
-    before: Array
-    front: Array
-    after: Array
-    point: Array
-    link_R: Array
-    link_p: Array
 
 
 class Group(NamedTuple):
@@ -230,58 +223,33 @@ def groups(t: Topology) -> tuple[Group, ...]:
 
 def _angles(t: Topology) -> np.ndarray:
     """(nq,) which coordinates are angles."""
-    places = {
-        "revolute": (0,),
-        "continuous": (0,),
-        "screw": (0,),
-        "cylindrical": (0,),
-        "universal": (0, 1),
-        "planar": (2,),
-    }
     mask = np.zeros(t.nq, bool)
     for group in groups(t):
-        mask[group.q[:, list(places.get(group.kind, ()))]] = True
+        if not TYPES[group.kind].on_manifold:
+            mask[group.q] = TYPES[group.kind].angles
     return mask
 
 
-def _axes(sys: System, i: np.ndarray) -> Axes:
-    return Axes(sys.axis[i], sys.axis2[i], sys.pitch[i])
+def _joints(sys: System, Q: Array) -> tuple[tuple[Array, Array], Frames]:
+    """Poses of the bodies' links and the world, and the frames of all joints."""
+    every = np.arange(sys.nb)
+    R, p = links(Q)
+    return (R, p), frames(placed(sys, every), R, p, every, np.array(sys.parents))
 
 
-def _places(sys: System, Q: Array) -> Places:
-    t = sys.topology
-    poses = Q.reshape(-1, 7)
-    link_R, link_p = matrices(poses[:, 3:]), poses[:, :3]
-    frames, parents = np.array(t.body_frames), np.array(t.parents)
-    R_f, p_f = matrices(sys.frame_quaternion[frames]), sys.frame_position[frames]
-    after = link_R @ jnp.swapaxes(R_f, 1, 2)
-    point = link_p - apply(after, p_f)
-    inner = (parents >= 0)[:, None, None]
-    R_p = jnp.where(inner, after[parents], jnp.eye(3, dtype=Q.dtype))
-    p_p = jnp.where(inner[:, 0], point[parents], 0)
-    before = R_p @ matrices(sys.joint_quaternion)
-    front = p_p + apply(R_p, sys.joint_position)
-    # q of a free joint on the ground is the pose in the world
-    root = np.array([k == "free" for k in t.joint_types]) & (parents < 0)
-    before = jnp.where(root[:, None, None], jnp.eye(3, dtype=Q.dtype), before)
-    front = jnp.where(root[:, None], 0, front)
-    return Places(before, front, after, point, link_R, link_p)
-
-
-def _relative_twists(sys: System, at: Places, Q: Array, V: Array) -> Array:
+def _relative_twists(sys: System, at: Frames, R: Array, p: Array, V: Array) -> Array:
     """(nb, 6) of every body in its parent, at the joint, in world axes."""
-    V = V.reshape(-1, 6)
-    ang, lin = apply(at.link_R, V[:, :3]), apply(at.link_R, V[:, 3:])
-    parents = np.array(sys.parents)
-    inner = (parents >= 0)[:, None]
-    w, u = jnp.where(inner, ang[parents], 0), jnp.where(inner, lin[parents], 0)
-    child = lin + jnp.cross(ang, at.point - at.link_p)
-    parent = u + jnp.cross(w, at.point - jnp.where(inner, at.link_p[parents], 0))
-    return jnp.concatenate([ang - w, child - parent], 1)
+    V = jnp.concatenate([V.reshape(-1, 6), jnp.zeros((1, 6), V.dtype)])  # the world stands still
+    angular, linear = apply(R, V[:, :3]), apply(R, V[:, 3:])
+
+    def at_joint(i):
+        return jnp.concatenate([angular[i], linear[i] + jnp.cross(angular[i], at.point - p[i])], 1)
+
+    return at_joint(np.arange(sys.nb)) - at_joint(np.array(sys.parents))
 
 
-def _at_bodies(at: Places, bodies: np.ndarray, point: Array, wrench: Array) -> Array:
-    """Wrenches in world axes at points, (n, 6), as forces along V of bodies."""
-    moment = wrench[:, :3] + jnp.cross(point - at.link_p[bodies], wrench[:, 3:])
-    turned = jnp.swapaxes(at.link_R[bodies], 1, 2)
+def _along_twists(R: Array, p: Array, point: Array, wrench: Array) -> Array:
+    """Wrenches in world axes at points, (n, 6), as forces along V of bodies at (R, p)."""
+    moment = wrench[:, :3] + jnp.cross(point - p, wrench[:, 3:])
+    turned = jnp.swapaxes(R, 1, 2)
     return jnp.concatenate([apply(turned, moment), apply(turned, wrench[:, 3:])], 1)

@@ -5,6 +5,7 @@ Written as functions of the poses of the two or more bodies that they concern.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,17 @@ import numpy as np
 
 from jaxrbd.constraints.data import Constraints
 from jaxrbd.constraints.kinds.function import function, velocity_function
-from jaxrbd.maximal.geometry import Axes, angle_about, apply, coordinates, matrices
+from jaxrbd.maximal.geometry import (
+    Axes,
+    Placed,
+    angle_about,
+    apply,
+    axes_of,
+    coordinates,
+    frames,
+    links,
+    placed,
+)
 from jaxrbd.model.system import System
 from jaxrbd.tree.manifold import integrate
 from jaxrbd.typing import Array
@@ -28,36 +39,18 @@ class Between:
     parent: int  # -1: the world
     kind: str
 
-    def numbers(self, sys: System) -> dict[str, Array]:
+    def numbers(self, sys: System) -> tuple[Placed, Axes]:
         """What it reads of the original System."""
-        i, t = self.child, sys.topology
-        own = {
-            "joint_q": sys.joint_quaternion[i],
-            "joint_p": sys.joint_position[i],
-            "child_q": sys.frame_quaternion[t.body_frames[i]],
-            "child_p": sys.frame_position[t.body_frames[i]],
-            "axis": sys.axis[i],
-            "axis2": sys.axis2[i],
-            "pitch": sys.pitch[i],
-        }
-        if self.parent >= 0:
-            frame = t.body_frames[self.parent]
-            own |= {"parent_q": sys.frame_quaternion[frame], "parent_p": sys.frame_position[frame]}
-        return own
+        mine = np.array([self.child])
+        return placed(sys, mine), axes_of(sys, mine)
 
-    def pose(self, Q: Array, x: dict[str, Array]) -> tuple[Array, Array]:
-        R_j, p_j = matrices(x["joint_q"][None]), x["joint_p"][None]
-        after, point = _body(Q, self.child, x["child_q"], x["child_p"])
-        if self.parent >= 0:
-            R_p, p_p = _body(Q, self.parent, x["parent_q"], x["parent_p"])
-            R_j, p_j = R_p @ R_j, p_p + apply(R_p, p_j)
-        back = jnp.swapaxes(R_j, 1, 2)
-        return back @ after, apply(back, point - p_j)
+    def pose(self, Q: Array, x: Placed) -> tuple[Array, Array]:
+        R, p = links(Q)
+        return frames(x, R, p, np.array([self.child]), np.array([self.parent])).relative()
 
-    def coordinate(self, Q: Array, x: dict[str, Array]) -> Array:
+    def coordinate(self, Q: Array, x: tuple[Placed, Axes]) -> Array:
         """The joint's one number."""
-        axes = Axes(x["axis"][None], x["axis2"][None], x["pitch"][None])
-        return coordinates(self.kind, *self.pose(Q, x), axes)[0, 0]
+        return coordinates(self.kind, *self.pose(Q, x[0]), x[1])[0, 0]
 
 
 @dataclass(frozen=True)
@@ -66,10 +59,11 @@ class Thread:
 
     at: Between
 
-    def __call__(self, free: System, Q: Array, x: dict[str, Array]) -> Array:
-        turn, shift = self.at.pose(Q, x)
-        off = jnp.sum(shift[0] * x["axis"]) - x["pitch"] * angle_about(x["axis"][None], turn)[0]
-        lead = 2 * np.pi * x["pitch"]
+    def __call__(self, free: System, Q: Array, x: tuple[Placed, Axes]) -> Array:
+        turn, shift = self.at.pose(Q, x[0])
+        axis, pitch = x[1].axis, x[1].pitch[0]
+        off = jnp.sum(shift * axis) - pitch * angle_about(axis, turn)[0]
+        lead = 2 * np.pi * pitch
         safe = jnp.where(lead == 0, 1, lead)
         return off - jnp.where(lead == 0, 0, lead * jax.lax.stop_gradient(jnp.round(off / safe)))
 
@@ -80,20 +74,21 @@ class Cross:
 
     at: Between
 
-    def __call__(self, free: System, Q: Array, x: dict[str, Array]) -> Array:
-        turn, _ = self.at.pose(Q, x)
-        a, b = x["axis"], x["axis2"]
-        return jnp.sum(a * apply(turn, b[None])[0]) - jnp.sum(a * b)
+    def __call__(self, free: System, Q: Array, x: tuple[Placed, Axes]) -> Array:
+        turn, _ = self.at.pose(Q, x[0])
+        a, b = x[1].axis, x[1].axis2
+        return jnp.sum(a * apply(turn, b)) - jnp.sum(a * b)
 
 
 @dataclass(frozen=True)
-class Coupling:
+class Coupling(ABC):
     """Rates of joints under a relation f(q_1, q_2, ...) = 0 of their coordinates: df/dt."""
 
     joints: tuple[Between, ...]
 
+    @abstractmethod
     def relation(self, q: Array, x: dict[str, Any]) -> Array:
-        raise NotImplementedError
+        """f, one number."""
 
     def __call__(self, free: System, Q: Array, V: Array, x: dict[str, Any]) -> Array:
         def along(t):
@@ -119,12 +114,6 @@ class Polynomial(Coupling):
 class Sum(Coupling):
     def relation(self, q: Array, x: dict[str, Any]) -> Array:
         return jnp.sum(x["coefficients"] * q)
-
-
-def _body(Q: Array, i: int, quaternion: Array, position: Array) -> tuple[Array, Array]:
-    """Pose of a body from that of the link that has its name, and that link's place in it."""
-    R = matrices(Q[7 * i + 3 : 7 * i + 7][None]) @ jnp.swapaxes(matrices(quaternion[None]), 1, 2)
-    return R, Q[7 * i : 7 * i + 3][None] - apply(R, position[None])
 
 
 def between(sys: System, i: int) -> Between:
