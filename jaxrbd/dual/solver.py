@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Solver:
+class Solver(ABC):
     """Settings that dual solvers share; each writes `run(rows) -> Answer`.
 
     `iterations`: how many at most; all of them are made without a `tolerance` [m/s], with one each problem
@@ -63,12 +64,13 @@ class Solver:
             raise ArgumentError(f"{name}: smoothing is {self.smoothing!r}, expected a positive number.")
 
     @property
+    @abstractmethod
     def model(self) -> str:
         """ "ccp" or "ncp": whose natural map the solver brings to zero."""
-        raise NotImplementedError
 
+    @abstractmethod
     def run(self, rows: Rows) -> Answer:
-        raise NotImplementedError(f"{type(self).__name__} has no `run(self, rows)`.")
+        """λ and how many iterations it took."""
 
     def option(self, name: str, known: tuple) -> None:
         value = getattr(self, name)

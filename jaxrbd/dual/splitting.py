@@ -6,6 +6,7 @@ Saxcé term of its own velocity.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -52,8 +53,9 @@ class Splitting(Solver):
                 raise ArgumentError(f"{name}: {key} is {getattr(self, key)!r}, expected in (0, {high:g}].")
 
     @property
+    @abstractmethod
     def local(self) -> Local:
-        raise NotImplementedError
+        """What is done with one contact."""
 
     @property
     def lifts(self) -> bool:
