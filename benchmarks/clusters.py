@@ -6,6 +6,7 @@ robots of
            [GRBDA] Fig. 8: its Tables II, III and IV as percentages, ours beside the document's
 growth     chains of 2 to 24 links: Figs. 11 and 13
 trees      C-ABA beside ABA of the links alone, of the open tree, and ConstrainedABA; compile times
+loop       a humanoid with one loop beside the same without it
 torques    Fig. 14: torques at the ankle of a humanoid's leg without rotors and with reflected inertia
 mjx        a four-bar and a five-bar in MJX with soft equalities: loop error and throughput
 
@@ -29,9 +30,11 @@ import numpy as np
 
 import jaxrbd as rbd
 from benchmarks import report
+from benchmarks.cluster_one_loop import one_loop
+from benchmarks.cluster_race import BATCH, race, row, states
 from jaxrbd import constraints as con
 
-BATCH = 1024
+PARTS = ("trees", "loop", "dynamics", "growth", "torques", "mjx")
 ROBOTS = ("geared_chain", "belt_chain", "mini_cheetah", "mit_humanoid", "tello", "jvrc1")
 # [GRBDA] Tables II, III, IV: per cent more time than the cluster algorithm, in the order of ROBOTS
 PAPER = {
@@ -43,31 +46,6 @@ PAPER = {
     ("osim", "reflected"): (-35.7, -52.1, -28.6, -37.4, -51.4, -22.54),
     ("osim", "projection"): (51.8, 6.3, 19.0, 23.2, 7.80, 107.4),
 }
-
-
-def race(contenders: dict, rounds: int) -> dict[str, float]:
-    """Best seconds of jitted calls {name: (function, arguments)}, taken in turns."""
-    ready = {}
-    for name, (f, args) in contenders.items():
-        run = jax.jit(jax.vmap(f))
-        jax.block_until_ready(run(*args))
-        ready[name] = (run, args)
-    best = dict.fromkeys(ready, float("inf"))
-    for _ in range(rounds):
-        for name, (run, args) in ready.items():
-            start = time.perf_counter()
-            jax.block_until_ready(run(*args))
-            best[name] = min(best[name], time.perf_counter() - start)
-    return best
-
-
-def states(sys: rbd.System, batch: int = BATCH):
-    """Closed configurations near q0, velocities and forces of order one."""
-    rng = np.random.default_rng(0)
-    shape = (batch, sys.nv)
-    step, v, tau = (jnp.asarray(rng.normal(size=shape), jnp.float32) for _ in range(3))
-    q = jax.jit(jax.vmap(lambda d: rbd.integrate(sys, sys.q0, 0.1 * d)))(step)
-    return q, v, tau
 
 
 def links_of(sys: rbd.System):
@@ -347,18 +325,6 @@ def against_mjx(rounds: int, steps: int = 200) -> list[dict]:
     return rows
 
 
-def row(case: str, ours: float, peer: float, peer_name: str, **more) -> dict:
-    return {
-        "case": case,
-        "metric": "us per state",
-        "ours": 1e6 * ours / BATCH,
-        "peer": 1e6 * peer / BATCH,
-        "peer_name": peer_name,
-        "ratio": peer / ours,
-        **more,
-    }
-
-
 def elsewhere(part: str) -> list[dict]:
     """One part in another process."""
     with tempfile.TemporaryDirectory() as folder:
@@ -372,18 +338,19 @@ def elsewhere(part: str) -> list[dict]:
 def main(arguments=None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.clusters", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the chains alone, few rounds")
-    parser.add_argument("--parts", nargs="+", choices=("dynamics", "growth", "trees", "torques", "mjx"))
+    parser.add_argument("--parts", nargs="+", choices=PARTS)
     parser.add_argument("--json", metavar="FILE")
     chosen = parser.parse_args(arguments)
     warnings.simplefilter("ignore", rbd.ModelWarning)
     # XLA's multi-output fusion aborts on MJX, so that part has a process of its own without it
     rbd.configure_cpu(fusion=chosen.parts != ["mjx"])
     rounds = 5 if chosen.quick else 20
-    parts = chosen.parts or (["trees"] if chosen.quick else ["trees", "dynamics", "growth", "torques", "mjx"])
+    parts = chosen.parts or (("trees",) if chosen.quick else PARTS)
     run = {
         "dynamics": lambda: dynamics(rounds),
         "growth": lambda: growth(rounds),
         "trees": lambda: trees(rounds),
+        "loop": lambda: one_loop(rounds),
         "torques": torques,
         "mjx": lambda: against_mjx(rounds) if chosen.parts == ["mjx"] else elsewhere("mjx"),
     }
