@@ -19,7 +19,7 @@ from jaxrbd.constraints.method import Found, Iterate, Method, Settings
 from jaxrbd.constraints.unmeetable import unmeetable
 from jaxrbd.constraints.verdict import Verdict, by_row
 
-BURST = 3  # conjugate gradients in a row
+BURST = 6  # conjugate gradients in a row
 TURNS, GROWTH = 3, 100.0  # of adaptive penalties
 
 
@@ -178,10 +178,14 @@ class Run(Verdict):
         new = self.moved(method, x, a, lam, method.size(z))
         # the step of an iteration tells how much is left; that of a gradient does not
         new = new._replace(step=jnp.where(slow, x.step, new.step), way=(*way, zKz))
+        # a gradient of rounding may lead uphill, and far away: it is not taken
+        uphill = slow & ~(jnp.sum(R * new.r * new.r, 0) < jnp.sum(R * x.r * x.r, 0))
+        a, lam, r = jax.tree.map(lambda y, now: jnp.where(uphill, now, y), new[:3], x[:3])
+        ended = uphill | (x.burst == 1)
         dragging = ~slow & (new.count > 2) & (new.step > self.small(method, new.a))
         dragging &= (new.step > 0.1 * x.step) & ~self.contradicts(method, new)
-        burst = jnp.where(dragging, float(BURST), jnp.maximum(x.burst - 1, 0))
-        return new._replace(burst=burst, tired=x.tired | (x.burst == 1))
+        burst = jnp.where(dragging, float(BURST), jnp.where(ended, 0, jnp.maximum(x.burst - 1, 0)))
+        return new._replace(a=a, lam=lam, r=r, burst=burst, tired=x.tired | ended)
 
     # --- rows that contradict each other ---------------------------------------------------------------
 
@@ -189,8 +193,8 @@ class Run(Verdict):
         """Iterations are over, or get nowhere, and rows are missed: do they contradict each other?"""
         missed = by_row(x.r) > self.limits.contradicting * self.small_rows(method, x.a)
         stuck = self.last(x)
-        if self.free:  # rows that no longer move
-            resting = (old.burst == 0) & (by_row(x.r - old.r) < 0.1 * by_row(x.r))
+        if self.free:  # rows that miss by more than an iteration moves them
+            resting = (old.burst == 0) & (by_row(x.r - old.r) < by_row(x.r))
             stuck |= resting & (x.tired | self.contradicts(method, x))
         else:
             missed &= self.contradicts(method, x)
