@@ -33,6 +33,7 @@ class State(NamedTuple):
 
 
 SPECTRAL = Spectral(every=5)
+POLISH = 3  # with a matrix; there is none on an operator
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class ADMM(Solver):
     `law`: "ncp" or "ccp"; `penalty`: `Fixed`, `Linear`, `Spectral` or `Balanced`; `omega`: over-relaxation;
     `precondition`: blocks are scaled to a mobility of one; `accelerate`: Nesterov's extrapolation, restarted
     where it does not pay; `polish`: at most so many steps of Newton's method at the end, each kept where it
-    lowers the residual.
+    lowers the residual (None: 3, and none on an operator, which has no matrix).
     """
 
     iterations: int = 100
@@ -53,7 +54,7 @@ class ADMM(Solver):
     eta: float = 1e-6
     precondition: bool = True
     accelerate: bool = False
-    polish: int = 0
+    polish: int | None = None
 
     def __post_init__(self):
         super().__post_init__()
@@ -65,8 +66,8 @@ class ADMM(Solver):
             )
         if not 0 < self.omega < 2:
             raise ArgumentError(f"ADMM: omega is {self.omega!r}, expected in (0, 2).")
-        if not isinstance(self.polish, int) or self.polish < 0:
-            raise ArgumentError(f"ADMM: polish is {self.polish!r}, expected 0, 1, 2, ...")
+        if self.polish is not None and (not isinstance(self.polish, int) or self.polish < 0):
+            raise ArgumentError(f"ADMM: polish is {self.polish!r}, expected 0, 1, 2, ... or None.")
         if not self.eta > 0:
             raise ArgumentError(f"ADMM: eta is {self.eta!r}, expected a small positive number.")
 
@@ -78,8 +79,8 @@ class ADMM(Solver):
         d = block_mobility(rows.blocks, rows.D)
         p = 1 / jnp.sqrt(d) if self.precondition else jnp.ones_like(rows.v_f)
         y, used = self.iterate(dense(rows, p), p, d, rows.bound)
-        lam = p * y
-        return Answer(polished(rows, lam, self.law, self.polish) if self.polish else lam, used)
+        steps = POLISH if self.polish is None else self.polish
+        return Answer(polished(rows, p * y, self.law, steps) if steps else p * y, used)
 
     def iterate(self, mine: Scaled, p: Array, d: Array, bound: Array) -> tuple[Array, Array]:
         """y = λ / p and iterations; `d` and `bound` are those of the problem without preconditioning."""

@@ -80,7 +80,12 @@ def problem(
     friction = _friction(friction, blocks)
     if bound is None and blocks.boxes:
         raise ArgumentError("problem: boxes need bound=, the largest impulse of each.")
-    bound = jnp.zeros(0) if bound is None else jnp.broadcast_to(jnp.asarray(bound), (blocks.boxes,))
+    bound = jnp.zeros(0) if bound is None else jnp.asarray(bound)
+    if bound.shape not in ((), (blocks.boxes,)):
+        raise ArgumentError(
+            f"problem: bound has shape {bound.shape}, expected ({blocks.boxes},), an impulse per box."
+        )
+    bound = jnp.broadcast_to(bound, (blocks.boxes,))
     _values(v_f=v_f, friction=friction, bound=bound, **({} if free else {"D": D}))
     v_f, friction, bound = (x.astype(dtype) for x in (v_f, friction, bound))
     D = D if free else D.astype(dtype)
