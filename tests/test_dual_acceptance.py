@@ -141,13 +141,13 @@ def test_acceleration_is_restarted():
 
 
 def test_polish_ends_what_admm_began():
-    """After 30 iterations most are at 1e-3; Newton's method brings them to rounding, and harms none."""
+    """After 20 iterations half are not there yet; Newton's method brings them to rounding, and harms none."""
     problems = cases.quadruped(64, seed=3)
     rough, fine = (
-        residuals(solved(problems, dual.ADMM(iterations=30, penalty=dual.Fixed(), polish=n))) for n in (0, 4)
+        residuals(solved(problems, dual.ADMM(iterations=20, penalty=dual.Fixed(), polish=n))) for n in (0, 4)
     )
     assert (fine <= rough * (1 + 1e-12)).all()
-    assert (rough < 1e-9).mean() < 0.3 and (fine < 1e-9).mean() > 0.9
+    assert (rough < 1e-9).mean() < 0.6 and (fine < 1e-9).mean() > 0.9
 
 
 # --- gradients --------------------------------------------------------------------------------------------
@@ -223,17 +223,17 @@ def test_gradients_of_every_solver(name, gradients):
     np.testing.assert_allclose(reverse, forward @ weigh, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("solver", [dual.NBGS, dual.ADMM])
+@pytest.mark.parametrize("solver", [dual.NBGS, pytest.param(dual.ADMM, marks=pytest.mark.all_robots)])
 def test_memory_of_implicit_gradients_does_not_grow(solver):
     """Temporary memory of the compiled gradient, at 50 and 500 iterations; that of unrolled ones grows."""
-    problems = cases.quadruped(16)
+    problem = dual.problem(cases.random_D(np.random.default_rng(0), 6), -np.ones(6), 0.5, contacts=(3, 3))
     used = {}
     for gradients in ("implicit", "unrolled"):
         for count in (50, 500):
             chosen = solver(iterations=count, gradients=gradients)
-            loss = lambda v, p, s=chosen: jnp.sum(dual.solve(p.replace(v_f=v), s).value.v ** 2)  # noqa: E731
-            lowered = jax.jit(jax.vmap(jax.grad(loss))).lower(problems.v_f, problems)
-            used[gradients, count] = lowered.compile().memory_analysis().temp_size_in_bytes
+            loss = lambda v, s=chosen: jnp.sum(dual.solve(problem.replace(v_f=v), s).value.v ** 2)  # noqa: E731
+            compiled = jax.jit(jax.vmap(jax.grad(loss))).lower(jnp.ones((16, 6))).compile()
+            used[gradients, count] = compiled.memory_analysis().temp_size_in_bytes
     assert used["implicit", 500] <= 1.01 * used["implicit", 50]
     assert used["unrolled", 500] > 3 * used["unrolled", 50]
 

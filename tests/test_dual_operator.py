@@ -1,5 +1,7 @@
 """ADMM without the matrix, on Delassus operators: the iterates of the dense one, jit, vmap, derivatives."""
 
+from functools import partial
+
 import dual_cases as cases
 import jax
 import jax.numpy as jnp
@@ -72,6 +74,30 @@ def test_many_rows(points):
 
 
 def test_gradients_on_an_operator():
+    """The implicit rule forms the matrix of any operator: as the dense problem's, forward and reverse."""
+    rng = np.random.default_rng(4)
+    D, dD, v_f = cases.random_D(rng, 6), cases.random_D(rng, 6), rng.normal(size=6)
+    weigh = jnp.asarray(rng.normal(size=6))
+
+    def loss(s, solver, free):
+        moved = D + s * dD
+        held = con.DelassusMatrix(moved, jnp.linalg.cholesky(moved)) if free else moved
+        problem = dual.problem(held, v_f + s, 0.5 + 0.1 * s + jnp.zeros(2), contacts=(3, 3))
+        return weigh @ dual.solve(problem, solver).value.v
+
+    def derivatives(solver, free):
+        f = partial(loss, solver=solver, free=free)
+        return jax.jvp(f, (0.0,), (1.0,))[1], jax.grad(f)(0.0)
+
+    for gradients in ("implicit", "unrolled"):
+        solver = dual.ADMM(iterations=300, penalty=dual.Fixed(), gradients=gradients, polish=0)
+        found = jax.jit(lambda s=solver: [derivatives(s, free) for free in (False, True)])()
+        np.testing.assert_allclose(found[1], found[0], rtol=1e-7)
+        np.testing.assert_allclose(found[0][0], found[0][1], rtol=1e-7)
+
+
+@pytest.mark.all_robots
+def test_gradients_on_a_mechanism():
     """v⁺ by state, friction and masses: forward and reverse against differences, modes held."""
     sys = rbd.zoo.quadruped(dtype="float64")
     rows = feet(sys, ["FL_foot", "FR_foot", "RL_foot", "RR_foot"], 1)

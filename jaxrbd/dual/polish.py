@@ -6,6 +6,7 @@ the scaled natural map, problem by problem, and ignored elsewhere.
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -26,7 +27,7 @@ def polished(rows: Rows, lam: Array, model: str, steps: int) -> Array:
     blocks = rows.blocks
     # cones of rows are round already: one radius stands for all frictions of a contact
     problem = Problem(rows.D, rows.v_f, jnp.stack([rows.mu] * 3, 1), rows.bound, blocks)
-    held = Problem(*(lax.stop_gradient(x) for x in (rows.D, rows.v_f, problem.friction, rows.bound)), blocks)
+    held = jax.tree.map(lax.stop_gradient, problem)
     d = block_mobility(blocks, rows.D)
     S = widths(blocks, problem.friction, every=True)
 

@@ -66,14 +66,12 @@ def problem(
     blocks = Blocks(tuple(joints), limits, boxes, tuple(contacts))
     v_f = jnp.asarray(v_f)
     free = is_operator(D)
-    if not free:
-        D = jnp.asarray(D)
-    dtype = jnp.result_type(v_f if free else D, v_f, jnp.float32)
+    held: Any = D if free else jnp.asarray(D)
     m, nc = blocks.rows, len(blocks.contacts)
-    if D.shape != (m, m):
+    if held.shape != (m, m):
         raise ArgumentError(
-            f"problem: D has shape {D.shape}, but the blocks have {m} rows: {sum(blocks.joints)} of joints, "
-            f"{limits} limits, {boxes} boxes, {sum(blocks.contacts)} of {nc} contacts."
+            f"problem: D has shape {held.shape}, but the blocks have {m} rows: "
+            f"{sum(blocks.joints)} of joints, {limits} limits, {boxes} boxes, {sum(blocks.contacts)} of {nc} contacts."
         )
     if v_f.shape != (m,):
         raise ArgumentError(f"problem: v_f has shape {v_f.shape}, expected ({m},), a number per row.")
@@ -86,10 +84,10 @@ def problem(
             f"problem: bound has shape {bound.shape}, expected ({blocks.boxes},), an impulse per box."
         )
     bound = jnp.broadcast_to(bound, (blocks.boxes,))
-    _values(v_f=v_f, friction=friction, bound=bound, **({} if free else {"D": D}))
+    _values(v_f=v_f, friction=friction, bound=bound, **({} if free else {"D": held}))
+    dtype = jax.eval_shape(held.apply, v_f).dtype if free else jnp.result_type(held, v_f, jnp.float32)
     v_f, friction, bound = (x.astype(dtype) for x in (v_f, friction, bound))
-    D = D if free else D.astype(dtype)
-    return Problem(D, v_f, friction, bound, blocks)
+    return Problem(held if free else held.astype(dtype), v_f, friction, bound, blocks)
 
 
 def _friction(friction, blocks: Blocks) -> Array:
