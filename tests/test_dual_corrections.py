@@ -49,7 +49,12 @@ def lift(v, mu):
 
 
 def onto(x, mu):
-    return np.asarray(cones.project_cone(x.reshape(-1, 3, 1), np.asarray(mu)[:, None]))[..., 0].ravel()
+    """P_K in NumPy."""
+    x, mu = x.reshape(-1, 3), np.asarray(mu)
+    r, n = np.linalg.norm(x[:, :2], axis=1), x[:, 2]
+    height = (mu * r + n) / (mu**2 + 1)
+    edge = np.concatenate([(mu * height / np.where(r > 0, r, 1))[:, None] * x[:, :2], height[:, None]], 1)
+    return np.where((mu * r <= -n)[:, None], 0, np.where((r <= mu * n)[:, None], x, edge)).ravel()
 
 
 def natural(D, v_f, mu, lam):
@@ -59,17 +64,17 @@ def natural(D, v_f, mu, lam):
 
 
 class Admm:
-    """[LOOPS] Algorithm 6 in NumPy, one problem; `gamma_of` "z" or "x"."""
+    """[LOOPS] Algorithm 6 in NumPy, one problem."""
 
-    def __init__(self, D, v_f, mu, omega=1.0, gamma_of="z", rho=None, eta=1e-6):
-        self.D, self.v_f, self.mu, self.omega, self.gamma_of, self.eta = D, v_f, mu, omega, gamma_of, eta
-        self.rho = np.linalg.eigvalsh(D)[-1] if rho is None else rho
+    def __init__(self, D, v_f, mu, omega=1.0, eta=1e-6):
+        self.D, self.v_f, self.mu, self.omega, self.eta = D, v_f, mu, omega, eta
+        self.rho = np.linalg.eigvalsh(D)[-1]
         self.x = self.y = np.zeros_like(v_f)
         self.z = v_f + lift(v_f, mu)
 
     def step(self):
         D, eta, rho, x, y, z = self.D, self.eta, self.rho, self.x, self.y, self.z
-        s = lift(z if self.gamma_of == "z" else D @ x + self.v_f, self.mu)
+        s = lift(z, self.mu)
         new = -np.linalg.solve(D + (eta + rho) * np.eye(len(x)), self.v_f + s - eta * x - rho * y - z)
         relaxed = (1 - self.omega) * y + self.omega * new
         self.y = onto(relaxed - z / rho, self.mu)
@@ -83,18 +88,6 @@ class Admm:
 
 def arrays(problems, i):
     return (*(np.asarray(x[i]) for x in (problems.D, problems.v_f)), np.asarray(problems.friction[i, :, 0]))
-
-
-def test_3_de_saxce_from_the_dual_variable(quadrupeds):
-    """Eq. 167a takes Γ at D x + v_f, Algorithm 6 at z: with the former fewer problems are solved."""
-    reached = {"z": 0, "x": 0}
-    for i in range(24):
-        for where in reached:
-            run = Admm(*arrays(quadrupeds, i), gamma_of=where, rho=1.0)
-            for _ in range(300):
-                run.step()
-            reached[where] += natural(*arrays(quadrupeds, i), run.y) < 1e-6
-    assert reached["z"] >= 22 and reached["x"] < reached["z"]
 
 
 def test_4_dual_residual_lacks_the_lag(quadrupeds):
@@ -179,18 +172,30 @@ def test_8_relaxation_stays_above_its_least():
 
 def answer(local, D, b, mu):
     D, b, mu = jnp.asarray(D)[..., None], jnp.asarray(b)[:, None], jnp.asarray([mu])
-    ready = local.prepare(D[:, :, None], mu[None])
-    own = tuple(x[..., 0, :] for x in ready)
-    return np.asarray(local.answer(Contact(D, mu, own), 0 * b, b, jnp.zeros(1)))[:, 0]
+
+    @jax.jit
+    def run(D, b, mu):
+        own = tuple(x[..., 0, :] for x in local.prepare(D[:, :, None], mu[None]))
+        return local.answer(Contact(D, mu, own), 0 * b, b, jnp.zeros(1))
+
+    return np.asarray(run(D, b, mu))[:, 0]
+
+
+def test_3_unconstrained_solution():
+    """Eq. 154 starts from -D (v_f + s), where -D^-1 (v_f + s) is what holds a contact still."""
+    D, b = COUPLED + np.diag([1.0, 0.5, 0]), np.array([0.1, -0.05, -1.0])
+    for local in (ConicSection("all"), ExactCoulomb()):
+        assert np.abs(D @ answer(local, D, b, 5.0) + b).max() < 1e-9
+    assert np.abs(D @ (-D @ b) + b).max() > 0.1
 
 
 def test_9_least_dissipation_is_not_coulomb():
     """Eq. 152 (Preclik) under coupling: the friction it finds is not against the sliding velocity."""
-    A = np.random.default_rng(3).normal(size=(3, 3))
-    D, b, mu = A @ A.T + 0.2 * np.eye(3), np.array([1.0, 0.4, -0.8]), 0.3
+    D = np.array([[1, 0, 0.6], [0, 1, 0.2], [0.6, 0.2, 1]])
+    b, mu = np.array([0.4, 1.0, -0.8]), 0.5
     preclik, exact = (answer(local, D, b, mu) for local in (ConicSection("all"), ExactCoulomb(20)))
     assert cases.violations(D, b, [(mu, 0, 0)], exact, (3,)) < 1e-9
-    assert cases.violations(D, b, [(mu, 0, 0)], preclik, (3,)) > 1e-3
+    assert cases.violations(D, b, [(mu, 0, 0)], preclik, (3,)) > 1e-2
 
 
 def test_10_which_contacts_are_open():

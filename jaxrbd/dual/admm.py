@@ -149,7 +149,7 @@ class ADMM(Solver):
     def step(
         self, rows: Scaled, solve: Callable[[Array], Array], rho: Array, eta: float, now: State
     ) -> State:
-        """[LOOPS] Algorithm 6, lines 4 to 9. Γ from z, not from v⁺(y), with which it diverged."""
+        """[LOOPS] Algorithm 6, lines 4 to 9. Γ from z: no product with D."""
         s = self.lift(rows, now.z)
         x = -solve(rows.v_f + s - eta * now.x - rho * now.y - now.z)
         relaxed = self.omega * x + (1 - self.omega) * now.y

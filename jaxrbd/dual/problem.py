@@ -71,7 +71,8 @@ def problem(
     if held.shape != (m, m):
         raise ArgumentError(
             f"problem: D has shape {held.shape}, but the blocks have {m} rows: "
-            f"{sum(blocks.joints)} of joints, {limits} limits, {boxes} boxes, {sum(blocks.contacts)} of {nc} contacts."
+            f"{sum(blocks.joints)} of joints, {limits} limits, {boxes} boxes, "
+            f"{sum(blocks.contacts)} of {nc} contacts."
         )
     if v_f.shape != (m,):
         raise ArgumentError(f"problem: v_f has shape {v_f.shape}, expected ({m},), a number per row.")
