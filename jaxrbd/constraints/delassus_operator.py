@@ -45,6 +45,10 @@ class Delassus(Protocol):
         """(J M^-1 Jᵀ + 1/mu)^-1 x, (m,)."""
         ...
 
+    def damped(self, damping: ArrayLike) -> Delassus:
+        """The same operator, which solves with J M^-1 Jᵀ + diag(damping); damping (m,), positive."""
+        ...
+
     def diagonal(self) -> Array:
         """Of J M^-1 Jᵀ, (m,): the mobility of every row."""
         ...
@@ -71,7 +75,7 @@ def delassus_operator(
     if algorithm != "caba" or sys.topology.clusters:
         return DelassusMatrix(*_damped_matrix(algorithm)(sys, con, q, mu))
     form = Form(sys.topology, con.entries, layout_of(sys, con, q, mu), np.dtype(sys.dtype))
-    return DelassusOperator(form, _factors(sys, con, q, mu))
+    return DelassusOperator(form, _factors(sys, con, q, mu), (sys, con, q))
 
 
 # --- with the matrix ------------------------------------------------------------------------------------
@@ -95,6 +99,11 @@ class DelassusMatrix:
     def solve(self, x: ArrayLike) -> Array:
         """(J M^-1 Jᵀ + 1/mu)^-1 x: O(m²)."""
         return jax.scipy.linalg.cho_solve((self.factor, True), self._rows(x))
+
+    def damped(self, damping: ArrayLike) -> DelassusMatrix:
+        """Another Cholesky factor, O(m³)."""
+        lower = jnp.linalg.cholesky(self.matrix + jnp.diag(self._rows(damping)))
+        return DelassusMatrix(self.matrix, lower)
 
     def diagonal(self) -> Array:
         """(m,)."""
@@ -168,6 +177,7 @@ class DelassusOperator:
 
     form: Form
     numbers: list[jax.Array]
+    made_from: tuple[System, Constraints, jax.Array]  # for other dampings
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -185,6 +195,12 @@ class DelassusOperator:
         if not isinstance(refinements, int) or refinements < 0:
             raise ArgumentError(f"solve: refinements is {refinements!r}, expected 0, 1, 2, ...")
         return _solver(refinements)(self.form, self.numbers, rows_of(x, self.form.rows, self.form.dtype))
+
+    def damped(self, damping: ArrayLike) -> DelassusOperator:
+        """Factors made anew, O(n + m); no matrix."""
+        sys, con, q = self.made_from
+        weight = 1 / rows_of(damping, self.form.rows, self.form.dtype)
+        return delassus_operator(sys, con.replace(weight=weight), q, 1.0)  # type: ignore[return-value]
 
     def diagonal(self) -> Array:
         """(m,): a product per row, O(m (n + m)), without keeping the matrix."""

@@ -2,9 +2,10 @@
 
 from jaxrbd.dual.admm import ADMM
 from jaxrbd.dual.blocks import Blocks
+from jaxrbd.dual.operator import Operator
 from jaxrbd.dual.penalties import Balanced, Fixed, Linear, Penalty, Spectral
 from jaxrbd.dual.problem import Problem, problem
-from jaxrbd.dual.residuals import Residuals
+from jaxrbd.dual.residuals import Mode, Residuals
 from jaxrbd.dual.solve import DualStats, Impulses, solve
 from jaxrbd.dual.solver import Solver
 from jaxrbd.dual.splitting import NBGS, PGS, RAISIM
@@ -20,6 +21,8 @@ __all__ = [
     "Fixed",
     "Impulses",
     "Linear",
+    "Mode",
+    "Operator",
     "Penalty",
     "Problem",
     "Residuals",

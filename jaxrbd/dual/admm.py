@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,8 +12,9 @@ from jax import lax
 
 from jaxrbd.dual.cones import de_saxce, project
 from jaxrbd.dual.penalties import Penalty, Spectral
-from jaxrbd.dual.problem import block_mobility
+from jaxrbd.dual.polish import polished
 from jaxrbd.dual.residuals import largest, scaled_map
+from jaxrbd.dual.scaling import Scaled, block_mobility
 from jaxrbd.dual.small import inverse, times
 from jaxrbd.dual.solver import Answer, Rows, Solver
 from jaxrbd.errors import ArgumentError
@@ -31,6 +33,7 @@ class State(NamedTuple):
 
 
 SPECTRAL = Spectral(every=5)
+POLISH = 3  # with a matrix; there is none on an operator
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ class ADMM(Solver):
     For loops, stacks, redundant rows and large mass ratios, where sweeps over contacts crawl.
     `law`: "ncp" or "ccp"; `penalty`: `Fixed`, `Linear`, `Spectral` or `Balanced`; `omega`: over-relaxation;
     `precondition`: blocks are scaled to a mobility of one; `accelerate`: Nesterov's extrapolation, restarted
-    where it does not pay.
+    where it does not pay; `polish`: at most so many steps of Newton's method at the end, each kept where it
+    lowers the residual (None: 3, and none on an operator, which has no matrix).
     """
 
     iterations: int = 100
@@ -50,6 +54,7 @@ class ADMM(Solver):
     eta: float = 1e-6
     precondition: bool = True
     accelerate: bool = False
+    polish: int | None = None
 
     def __post_init__(self):
         super().__post_init__()
@@ -61,6 +66,8 @@ class ADMM(Solver):
             )
         if not 0 < self.omega < 2:
             raise ArgumentError(f"ADMM: omega is {self.omega!r}, expected in (0, 2).")
+        if self.polish is not None and (not isinstance(self.polish, int) or self.polish < 0):
+            raise ArgumentError(f"ADMM: polish is {self.polish!r}, expected 0, 1, 2, ... or None.")
         if not self.eta > 0:
             raise ArgumentError(f"ADMM: eta is {self.eta!r}, expected a small positive number.")
 
@@ -69,27 +76,32 @@ class ADMM(Solver):
         return self.law
 
     def run(self, rows: Rows) -> Answer:
-        p, mine = preconditioned(rows) if self.precondition else (jnp.ones_like(rows.v_f), rows)
+        d = block_mobility(rows.blocks, rows.D)
+        p = 1 / jnp.sqrt(d) if self.precondition else jnp.ones_like(rows.v_f)
+        y, used = self.iterate(dense(rows, p), p, d, rows.bound)
+        steps = POLISH if self.polish is None else self.polish
+        return Answer(polished(rows, p * y, self.law, steps) if steps else p * y, used)
+
+    def iterate(self, mine: Scaled, p: Array, d: Array, bound: Array) -> tuple[Array, Array]:
+        """y = λ / p and iterations; `d` and `bound` are those of the problem without preconditioning."""
         eta = self.eta if self.law == "ncp" else 0.0
-        top = lax.stop_gradient(largest_eigenvalue(mine.D))
+        top = lax.stop_gradient(largest_eigenvalue(mine))
         start = mine.lam
-        z = times(mine.D, start) + mine.v_f
+        z = mine.apply(start) + mine.v_f
         z = z + self.lift(mine, z)
         one, zero = jnp.ones_like(top), jnp.full_like(top, jnp.inf)
         state = State(start, start, z, one, (start, z), zero)
         rho = jnp.clip(self.penalty.first(top, self.eta), 1e-6 * top, 1e6 * top)
         single = self.penalty.fixed and self.tolerance is None
         every = self.iterations if single else min(self.penalty.every, self.iterations)
-        eye = jnp.eye(rows.blocks.rows, dtype=p.dtype)[:, :, None]
-        d = block_mobility(rows.blocks, rows.D)
 
         def stretch(state, rho, count: int):
             """`count` iterations with one penalty."""
-            A = inverse(mine.D + (eta + rho) * eye)
-            return lax.fori_loop(0, count, lambda _, s: self.step(mine, A, rho, eta, s), state)
+            solve = mine.factor(eta + rho)
+            return lax.fori_loop(0, count, lambda _, s: self.step(mine, solve, rho, eta, s), state)
 
         def adapted(state, rho):
-            v = times(mine.D, state.x) + mine.v_f + self.lift(mine, state.z)
+            v = mine.apply(state.x) + mine.v_f + self.lift(mine, state.z)
             primal, dual = largest(state.x - state.y), largest(v - state.z)
             if self.penalty.relative:
                 primal = primal / (jnp.maximum(largest(state.x), largest(state.y)) + 1e-30)
@@ -107,12 +119,12 @@ class ADMM(Solver):
             if full > 1 or (full and rest):
                 state, rho = lax.fori_loop(0, full - (not rest), change, (state, rho))
             state = stretch(state, rho, rest or every)
-            return Answer(p * state.y, jnp.full_like(top, self.iterations))
+            return state.y, jnp.full_like(top, self.iterations)
 
-        def settled(lam):
-            v = times(rows.D, lam) + rows.v_f
-            v = v + self.lift(rows, v)
-            return largest(scaled_map(rows.blocks, rows.mu, rows.bound, d, lam, v)) <= self.tolerance
+        def settled(y):
+            v = (mine.apply(y) + mine.v_f) / jnp.where(p > 0, p, 1)
+            v = v + self.lift(mine, v)
+            return largest(scaled_map(mine.blocks, mine.mu, bound, d, p * y, v)) <= self.tolerance
 
         def more(loop):
             i, *_, done, _ = loop
@@ -124,20 +136,22 @@ class ADMM(Solver):
             keep = lambda old, new: jnp.where(done, old, new)  # noqa: E731
             new = jax.tree.map(keep, state, new)
             rho = keep(rho, adapted(new, rho))
-            return i + every, new, rho, done | settled(p * new.y), used + jnp.where(done, 0, every)
+            return i + every, new, rho, done | settled(new.y), used + jnp.where(done, 0, every)
 
         nobody = jnp.zeros(top.shape, bool)
         loop = (jnp.asarray(0), state, rho, nobody, jnp.zeros_like(top))
         _, state, _, _, used = lax.while_loop(more, advance, loop)
-        return Answer(p * state.y, jnp.minimum(used, self.iterations))
+        return state.y, jnp.minimum(used, self.iterations)
 
-    def lift(self, rows: Rows, v: Array) -> Array:
+    def lift(self, rows: Scaled, v: Array) -> Array:
         return de_saxce(rows.blocks, rows.mu, v) if self.law == "ncp" else jnp.zeros_like(v)
 
-    def step(self, rows: Rows, A: Array, rho: Array, eta: float, now: State) -> State:
-        """[LOOPS] Algorithm 6, lines 4 to 9. Γ from z, not from v⁺(y), with which it diverged."""
+    def step(
+        self, rows: Scaled, solve: Callable[[Array], Array], rho: Array, eta: float, now: State
+    ) -> State:
+        """[LOOPS] Algorithm 6, lines 4 to 9. Γ from z: no product with D."""
         s = self.lift(rows, now.z)
-        x = -times(A, rows.v_f + s - eta * now.x - rho * now.y - now.z)
+        x = -solve(rows.v_f + s - eta * now.x - rho * now.y - now.z)
         relaxed = self.omega * x + (1 - self.omega) * now.y
         y = project(rows.blocks, rows.mu, rows.bound, relaxed - now.z / rho)
         z = now.z - rho * (relaxed - y)
@@ -153,25 +167,30 @@ class ADMM(Solver):
         )
 
 
-def preconditioned(rows: Rows) -> tuple[Array, Rows]:
-    """p (m, B), equal within a block, and the problem of λ / p: every block's largest mobility is one."""
+def dense(rows: Rows, p: Array) -> Scaled:
+    """The problem of λ / p, (m, B), equal within a block: every block's largest mobility is one."""
     blocks = rows.blocks
-    p = 1 / jnp.sqrt(block_mobility(blocks, rows.D))
-    bound = rows.bound / p[blocks.first_box : blocks.first_contact]
     D = p[:, None] * rows.D * p[None]
-    return p, rows._replace(D=D, v_f=p * rows.v_f, bound=bound, lam=rows.lam / p)
+    eye = jnp.eye(blocks.rows, dtype=p.dtype)[:, :, None]
+
+    def factor(delta):
+        A = inverse(D + delta * eye)
+        return lambda b: times(A, b)
+
+    bound = rows.bound / p[blocks.first_box : blocks.first_contact]
+    return Scaled(blocks, rows.mu, bound, p * rows.v_f, rows.lam / p, lambda x: times(D, x), factor)
 
 
-def largest_eigenvalue(D: Array, iterations: int = 12) -> Array:
-    """By power iteration from a fixed start, (B,); no smaller than the largest diagonal entry."""
-    m = D.shape[0]
-    x = 1 + 0.5 * jnp.sin(1.0 + 7.0 * jnp.arange(m, dtype=D.dtype))[:, None] + 0 * D[:, 0]
+def largest_eigenvalue(mine: Scaled, iterations: int = 12) -> Array:
+    """Of D by power iteration from a fixed start, (B,)."""
+    like = mine.v_f
+    x = 1 + 0.5 * jnp.sin(1.0 + 7.0 * jnp.arange(len(like), dtype=like.dtype))[:, None] + 0 * like
 
     def once(_, both):
         x, _ = both
-        y = times(D, x)
+        y = mine.apply(x)
         size = jnp.sqrt(jnp.sum(y * y, 0))
         return y / jnp.where(size > 0, size, 1), size / jnp.sqrt(jnp.sum(x * x, 0))
 
-    found = lax.fori_loop(0, iterations, once, (x, jnp.zeros(D.shape[2:], D.dtype)))[1]
+    found = lax.fori_loop(0, iterations, once, (x, jnp.zeros(like.shape[1:], like.dtype)))[1]
     return jnp.where(found > 0, found, 1)

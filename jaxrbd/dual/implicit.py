@@ -13,7 +13,8 @@ import jax.numpy as jnp
 
 from jaxrbd.dual.blocks import Blocks
 from jaxrbd.dual.cones import de_saxce, norm
-from jaxrbd.dual.problem import Problem, block_mobility, widths
+from jaxrbd.dual.problem import Problem
+from jaxrbd.dual.scaling import block_mobility, widths
 from jaxrbd.dual.small import inverse, times
 from jaxrbd.engine.programs import merge, partial_jvp, partial_vjp
 from jaxrbd.typing import Array

@@ -7,11 +7,15 @@ contacts lift off where they slide; with it, Coulomb's law (NCP).
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.dual.blocks import Blocks
+from jaxrbd.dual.operator import Operator, is_operator
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import pytree, static
 from jaxrbd.typing import Array, ArrayLike
@@ -21,18 +25,21 @@ from jaxrbd.typing import Array, ArrayLike
 class Problem:
     """Make one with `dual.problem`, which checks it.
 
-    D          (m, m)    Delassus matrix, symmetric
+    D          (m, m)    Delassus matrix, symmetric; or an `Operator`: `constraints.delassus_operator`
     v_f        (m,)      velocities of the rows without impulses
     friction   (nc, 3)   of every contact: sliding [1], spinning [m], rolling [m]
     bound      (n,)      of every box: the largest impulse of dry friction
     blocks               which rows are joints, limits, boxes, contacts (static)
     """
 
-    D: jax.Array
+    D: jax.Array | Operator
     v_f: jax.Array
     friction: jax.Array
     bound: jax.Array
     blocks: Blocks = static()
+
+    def replace(self, **leaves: Any) -> Problem:
+        return replace(self, **leaves)
 
     @property
     def dtype(self):
@@ -40,7 +47,7 @@ class Problem:
 
 
 def problem(
-    D: ArrayLike,
+    D: ArrayLike | Operator,
     v_f: ArrayLike,
     friction: ArrayLike | None = None,
     bound: ArrayLike | None = None,
@@ -57,23 +64,31 @@ def problem(
     number ends in a `Solution` that is not converged.
     """
     blocks = Blocks(tuple(joints), limits, boxes, tuple(contacts))
-    D, v_f = (jnp.asarray(x) for x in (D, v_f))
-    dtype = jnp.result_type(D, v_f, jnp.float32)
+    v_f = jnp.asarray(v_f)
+    free = is_operator(D)
+    held: Any = D if free else jnp.asarray(D)
     m, nc = blocks.rows, len(blocks.contacts)
-    if D.shape != (m, m):
+    if held.shape != (m, m):
         raise ArgumentError(
-            f"problem: D has shape {D.shape}, but the blocks have {m} rows: {sum(blocks.joints)} of joints, "
-            f"{limits} limits, {boxes} boxes, {sum(blocks.contacts)} of {nc} contacts."
+            f"problem: D has shape {held.shape}, but the blocks have {m} rows: "
+            f"{sum(blocks.joints)} of joints, {limits} limits, {boxes} boxes, "
+            f"{sum(blocks.contacts)} of {nc} contacts."
         )
     if v_f.shape != (m,):
         raise ArgumentError(f"problem: v_f has shape {v_f.shape}, expected ({m},), a number per row.")
     friction = _friction(friction, blocks)
     if bound is None and blocks.boxes:
         raise ArgumentError("problem: boxes need bound=, the largest impulse of each.")
-    bound = jnp.zeros(0) if bound is None else jnp.broadcast_to(jnp.asarray(bound), (blocks.boxes,))
-    _values(D=D, v_f=v_f, friction=friction, bound=bound)
-    D, v_f, friction, bound = (x.astype(dtype) for x in (D, v_f, friction, bound))
-    return Problem(D, v_f, friction, bound, blocks)
+    bound = jnp.zeros(0) if bound is None else jnp.asarray(bound)
+    if bound.shape not in ((), (blocks.boxes,)):
+        raise ArgumentError(
+            f"problem: bound has shape {bound.shape}, expected ({blocks.boxes},), an impulse per box."
+        )
+    bound = jnp.broadcast_to(bound, (blocks.boxes,))
+    _values(v_f=v_f, friction=friction, bound=bound, **({} if free else {"D": held}))
+    dtype = jax.eval_shape(held.apply, v_f).dtype if free else jnp.result_type(held, v_f, jnp.float32)
+    v_f, friction, bound = (x.astype(dtype) for x in (v_f, friction, bound))
+    return Problem(held if free else held.astype(dtype), v_f, friction, bound, blocks)
 
 
 def _friction(friction, blocks: Blocks) -> Array:
@@ -116,44 +131,3 @@ def _values(**arrays) -> None:
             f"problem: D is not symmetric, D[{i}, {j}] = {D[i, j]:.6g} and D[{j}, {i}] = {D[j, i]:.6g}. "
             "It is J M^-1 Jᵀ; pass (D + D.T) / 2 if the difference is rounding."
         )
-
-
-# --- coordinates of the solvers, with the batch last ----------------------------------------------------
-
-
-def radii(blocks: Blocks, friction: Array) -> Array:
-    """Radius of every contact's round cone, (nc, B): 1 where rows are scaled, else the sliding friction."""
-    scaled = np.array([d > 3 for d in blocks.contacts], bool).reshape(-1, 1)
-    return jnp.where(scaled, 1.0, friction[:, 0]).astype(friction.dtype)
-
-
-def widths(blocks: Blocks, friction: Array, every: bool = False) -> Array:
-    """Scale s of every row, λ = s λ̃, that makes cones round: frictions of contacts with spin, else 1.
-
-    `every`: of all contacts with friction, so that all radii are 1.
-    """
-    batch = friction.shape[-1:]
-    parts = [jnp.ones((blocks.first_contact,) + batch, friction.dtype)]
-    kinds = {1: (), 3: (0, 0), 4: (0, 0, 1), 6: (0, 0, 1, 2, 2)}
-    for run in blocks.runs:
-        mine = friction[run.contact : run.contact + run.number]
-        one = jnp.ones_like(mine[:, :1])
-        if run.dim > 3 or (every and run.dim > 1):
-            rows = jnp.concatenate([mine[:, list(kinds[run.dim])], one], 1)
-        else:
-            rows = jnp.concatenate([one] * run.dim, 1)
-        parts.append(rows.reshape((-1,) + batch))
-    return jnp.concatenate(parts)
-
-
-def diagonal(D: Array) -> Array:
-    """(m, B) of (m, m, B)."""
-    return jnp.moveaxis(jnp.diagonal(D), -1, 0)
-
-
-def block_mobility(blocks: Blocks, D: Array) -> Array:
-    """The largest diagonal entry of every row's block, (m, B); 1 where a block does not move."""
-    if not blocks.rows:
-        return jnp.zeros((0,) + D.shape[2:], D.dtype)
-    largest = jnp.max(diagonal(D)[blocks.table], 1)
-    return jnp.where(largest > 0, largest, 1)[blocks.owner]

@@ -38,12 +38,14 @@ class Solver(ABC):
     `gradients`: "implicit" differentiates the solution at the natural map, with memory that does not grow
     with iterations; "unrolled" the iterations themselves; "smooth" as implicit, with the cones' edges
     rounded by `smoothing` [m/s], so that contacts about to open or close are felt.
+    `warm_scale`: the share of a warm start that is believed; 0.9 where contacts come and go.
     """
 
     iterations: int = 50
     tolerance: float | None = None
     gradients: str = "implicit"
     smoothing: float = 1e-2
+    warm_scale: float = 1.0
 
     def __post_init__(self):
         name = type(self).__name__
@@ -60,6 +62,8 @@ class Solver(ABC):
                 f"{name}: unrolled gradients need a fixed number of iterations. Leave tolerance out, or use "
                 "gradients='implicit'."
             )
+        if not 0 <= self.warm_scale <= 1:
+            raise ArgumentError(f"{name}: warm_scale is {self.warm_scale!r}, expected in [0, 1].")
         if not self.smoothing > 0:
             raise ArgumentError(f"{name}: smoothing is {self.smoothing!r}, expected a positive number.")
 

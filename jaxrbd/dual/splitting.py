@@ -18,8 +18,8 @@ from jax import lax
 from jaxrbd.dual.blocks import Blocks
 from jaxrbd.dual.cones import de_saxce, norm
 from jaxrbd.dual.local import ConeStep, ConicSection, Contact, ExactCoulomb, Local, NormalThenTangent
-from jaxrbd.dual.problem import block_mobility
 from jaxrbd.dual.residuals import largest, scaled_map
+from jaxrbd.dual.scaling import block_mobility
 from jaxrbd.dual.small import damped_inverse, times
 from jaxrbd.dual.solver import Answer, Rows, Solver
 from jaxrbd.errors import ArgumentError
