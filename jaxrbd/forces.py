@@ -121,7 +121,7 @@ def _actuator_force(sys: System, q, v, u):
 
 
 def actuator_rates(sys: System, q, v, u):
-    """How the actuators' force at each freedom grows with its coordinate and with its velocity, (nv,) each."""
+    """How the actuators' force at each freedom grows with its coordinate and its velocity, (nv,) each."""
     coordinates = _scalar_coordinates(sys.topology)[1]
     dq = jnp.zeros_like(q).at[coordinates].set(1.0)
     by = lambda dq, dv: jax.jvp(lambda q, v: _actuator_force(sys, q, v, u), (q, v), (dq, dv))[1]  # noqa: E731

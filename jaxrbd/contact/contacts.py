@@ -6,7 +6,7 @@ state and is differentiable. The normal points from B towards A and stands last 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -133,9 +133,6 @@ def axes_of(normal: Array) -> Array:
     return jnp.stack([t, o, jnp.stack([x, y, z])], 1)
 
 
-ContactsLike = Contacts | Callable[..., Contacts]
-
-
 @pytree
 class OnPlane:
     """`on_plane`'s contacts as a function of (sys, q); every number is a leaf."""
@@ -148,6 +145,7 @@ class OnPlane:
     restitution: jax.Array  # (n,)
     names: tuple[str, ...] = static()
     dims: tuple[int, ...] = static()
+    softening: Softening | CFM | None = None
 
     def __call__(self, sys: System, q: ArrayLike) -> Contacts:
         n = self.normal / jnp.sqrt(jnp.sum(self.normal**2))
@@ -163,6 +161,7 @@ class OnPlane:
             self.friction,
             self.restitution,
             self.dims,
+            self.softening,
         )
 
 
@@ -177,6 +176,7 @@ def on_plane(
     friction: ArrayLike = 0.5,
     restitution: ArrayLike = 0.0,
     dims: Sequence[int] | int = 3,
+    softening: Softening | CFM | None = None,
 ) -> OnPlane:
     """Points or spheres fixed to frames, against the plane normal · x = height: contacts for `step`.
 
@@ -197,6 +197,7 @@ def on_plane(
         wide(restitution, (n,)),
         tuple(frames),
         dims,
+        softening,
     )
     made(sys, sys.q0)  # what is wrong is said here, not in the first step
     return made

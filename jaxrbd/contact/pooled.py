@@ -8,6 +8,7 @@ collision detection with a broad phase gives; slots that nobody took have no row
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import jax
@@ -48,6 +49,9 @@ class Pooled:
     def taken(self) -> Array:
         """(n,): which slots hold a contact."""
         return self.bodies[:, 0] != self.bodies[:, 1]
+
+
+ContactsLike = Contacts | Pooled | Callable[..., Contacts | Pooled]  # what `step` takes
 
 
 def pooled(
