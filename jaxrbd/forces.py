@@ -120,6 +120,14 @@ def _actuator_force(sys: System, q, v, u):
     return jnp.clip(tau, -sys.effort_limit, sys.effort_limit)
 
 
+def actuator_rates(sys: System, q, v, u):
+    """How the actuators' force at each freedom grows with its coordinate and its velocity, (nv,) each."""
+    coordinates = _scalar_coordinates(sys.topology)[1]
+    dq = jnp.zeros_like(q).at[coordinates].set(1.0)
+    by = lambda dq, dv: jax.jvp(lambda q, v: _actuator_force(sys, q, v, u), (q, v), (dq, dv))[1]  # noqa: E731
+    return by(dq, jnp.zeros_like(v)), by(jnp.zeros_like(q), jnp.ones_like(v))
+
+
 def _sum_by_dof(force, dofs, nv):
     lists = [np.flatnonzero(dofs == d).tolist() for d in range(nv)]
     most = max([1] + [len(x) for x in lists])

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxrbd.constraints import Projection
 from jaxrbd.constraints.data import ConstraintsLike
 from jaxrbd.constraints.solver import Solver
-from jaxrbd.contact.contacts import ContactsLike
+from jaxrbd.contact.pooled import ContactsLike
 from jaxrbd.controllers import read_controller
 from jaxrbd.errors import ArgumentError
 from jaxrbd.forces import ForceLike, force_at

@@ -2,5 +2,20 @@
 
 from jaxrbd.contact.contacts import Contacts, OnPlane, contacts, on_plane
 from jaxrbd.contact.mechanism import ContactStats, Stabilisation
+from jaxrbd.contact.pooled import Pooled, as_pooled, pooled
+from jaxrbd.contact.softening import CFM, Soft, Softening
 
-__all__ = ["ContactStats", "Contacts", "OnPlane", "Stabilisation", "contacts", "on_plane"]
+__all__ = [
+    "CFM",
+    "ContactStats",
+    "Contacts",
+    "OnPlane",
+    "Pooled",
+    "Soft",
+    "Softening",
+    "Stabilisation",
+    "as_pooled",
+    "contacts",
+    "on_plane",
+    "pooled",
+]

@@ -6,7 +6,7 @@ state and is differentiable. The normal points from B towards A and stands last 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxrbd.constraints.data import Constraints
 from jaxrbd.constraints.kinds.frames import Frames
+from jaxrbd.contact.softening import CFM, Softening
 from jaxrbd.errors import ArgumentError
 from jaxrbd.joints.rotations import quaternion_of
 from jaxrbd.model.system import System, pytree, static
@@ -35,6 +36,7 @@ class Contacts:
     restitution  (n,)        1
     frames                        (A, B) of every slot, indices of frames; -1 is the world (static)
     dims                          1, 3, 4 or 6 of every slot (static)
+    softening                     how they give way, instead of the integrator's `soft.contacts`
     """
 
     position: jax.Array
@@ -44,6 +46,7 @@ class Contacts:
     restitution: jax.Array
     frames: tuple[tuple[int, int], ...] = static()
     dims: tuple[int, ...] = static()
+    softening: Softening | CFM | None = None
 
     def __len__(self) -> int:
         return len(self.dims)
@@ -58,6 +61,7 @@ def contacts(
     friction: ArrayLike = 0.5,
     restitution: ArrayLike = 0.0,
     dims: Sequence[int] | int = 3,
+    softening: Softening | CFM | None = None,
 ) -> Contacts:
     """Contacts between pairs of frames (A, B), None for the world, at positions with normals from B to A."""
     n = len(frames)
@@ -75,47 +79,44 @@ def contacts(
                 f"contacts: {a!r} does not move. Name the moving frame first: ({b!r}, {a!r})."
             )
         pairs.append((i, j))
-    friction = _frictions(sys, friction, dims)
-    numbers = {
+    friction = frictions(sys, friction, dims, "contacts")
+    x = numbers(sys, n, position, normal, gap, friction, restitution, "contacts")
+    return Contacts(x[0], jax.vmap(axes_of)(x[1]), *x[2:], tuple(pairs), dims, softening)
+
+
+def numbers(sys: System, n: int, position, normal, gap, friction, restitution, caller: str) -> list[Array]:
+    """Position, normal, gap, friction and restitution of n contacts, checked."""
+    shapes = {
         "position": (position, (n, 3)),
         "normal": (normal, (n, 3)),
         "gap": (gap, (n,)),
         "friction": (friction, (n, 3)),
         "restitution": (restitution, (n,)),
     }
-    checked = {name: _read(sys, name, x, shape) for name, (x, shape) in numbers.items()}
-    return Contacts(
-        checked["position"],
-        jax.vmap(axes_of)(checked["normal"]),
-        checked["gap"],
-        checked["friction"],
-        checked["restitution"],
-        tuple(pairs),
-        dims,
-    )
+    return [_read(sys, caller, name, x, shape) for name, (x, shape) in shapes.items()]
 
 
-def _frictions(sys: System, friction, dims: tuple[int, ...]) -> Array:
+def frictions(sys: System, friction, dims: tuple[int, ...], caller: str) -> Array:
     """(n, 3) from a number, a number per contact, or three per contact."""
     friction = jnp.asarray(friction, sys.dtype)
     if friction.ndim >= 2:
         return friction
     if any(d > 3 for d in dims):
-        raise ArgumentError("contacts: dimensions 4 and 6 need friction (n, 3): sliding, spinning, rolling.")
+        raise ArgumentError(f"{caller}: dimensions 4 and 6 need friction (n, 3): sliding, spinning, rolling.")
     return jnp.broadcast_to(friction, (len(dims),))[:, None] * jnp.array([1.0, 0, 0], sys.dtype)
 
 
-def _read(sys: System, name: str, x, shape) -> Array:
+def _read(sys: System, caller: str, name: str, x, shape) -> Array:
     try:
         x = jnp.broadcast_to(jnp.asarray(x, sys.dtype), shape)
     except ValueError:
-        raise ArgumentError(f"contacts: {name} has shape {np.shape(x)}, expected {shape}.") from None
+        raise ArgumentError(f"{caller}: {name} has shape {np.shape(x)}, expected {shape}.") from None
     if isinstance(x, jax.core.Tracer):
         return x
     low, high = {"friction": (0, np.inf), "restitution": (0, 1)}.get(name, (-np.inf, np.inf))
     value = np.asarray(x)
     if not ((value >= low) & (value <= high)).all():
-        raise ArgumentError(f"contacts: {name} is {value}, expected numbers in [{low}, {high}].")
+        raise ArgumentError(f"{caller}: {name} is {value}, expected numbers in [{low}, {high}].")
     return x
 
 
@@ -132,9 +133,6 @@ def axes_of(normal: Array) -> Array:
     return jnp.stack([t, o, jnp.stack([x, y, z])], 1)
 
 
-ContactsLike = Contacts | Callable[..., Contacts]
-
-
 @pytree
 class OnPlane:
     """`on_plane`'s contacts as a function of (sys, q); every number is a leaf."""
@@ -147,6 +145,7 @@ class OnPlane:
     restitution: jax.Array  # (n,)
     names: tuple[str, ...] = static()
     dims: tuple[int, ...] = static()
+    softening: Softening | CFM | None = None
 
     def __call__(self, sys: System, q: ArrayLike) -> Contacts:
         n = self.normal / jnp.sqrt(jnp.sum(self.normal**2))
@@ -162,6 +161,7 @@ class OnPlane:
             self.friction,
             self.restitution,
             self.dims,
+            self.softening,
         )
 
 
@@ -176,6 +176,7 @@ def on_plane(
     friction: ArrayLike = 0.5,
     restitution: ArrayLike = 0.0,
     dims: Sequence[int] | int = 3,
+    softening: Softening | CFM | None = None,
 ) -> OnPlane:
     """Points or spheres fixed to frames, against the plane normal · x = height: contacts for `step`.
 
@@ -185,7 +186,7 @@ def on_plane(
     for name in frames:
         frame_index(sys, name)
     dims = (dims,) * n if isinstance(dims, int) else tuple(dims)
-    friction = _frictions(sys, friction, dims)
+    friction = frictions(sys, friction, dims, "contacts")
     wide = lambda x, shape: jnp.broadcast_to(jnp.asarray(x, sys.dtype), shape)  # noqa: E731
     made = OnPlane(
         wide(offset, (n, 3)),
@@ -196,6 +197,7 @@ def on_plane(
         wide(restitution, (n,)),
         tuple(frames),
         dims,
+        softening,
     )
     made(sys, sys.q0)  # what is wrong is said here, not in the first step
     return made

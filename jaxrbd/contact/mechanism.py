@@ -1,34 +1,28 @@
 """The dual problem of a mechanism in one time step: loops, limits, dry friction and contacts as rows.
 
-    v⁺ = D λ + v_f,   D = J M^-1 Jᵀ,   v_f = J u_free + what rows want        ([LOOPS] V)
+    v⁺ = (D + R) λ + v_f,   D = J M^-1 Jᵀ,   v_f = J u_free + what rows want        ([LOOPS] V)
 
-All rows are rows of `constraints`, so D comes from its Delassus algorithms. u_free is the velocity after the
-step without impulses, in axes that do not turn (for `Stabilisation.acceleration` u + dt a, so that J u_free +
-dt J̇u counts the turning once); M has implicit dampers in its armature.
+J and D are those of `rows`. u_free is the velocity after the step without impulses, in axes that do not turn
+(for `Stabilisation.acceleration` u + dt a, so that J u_free + dt J̇u counts the turning once); M has what is
+implicit in its armature. R is of rows that give way (`softening`).
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.data import Constraints, combine
-from jaxrbd.constraints.delassus import delassus_matrix
-from jaxrbd.constraints.jacobian import constraint_acceleration, constraint_error, constraint_velocity
-from jaxrbd.constraints.kinds.linear import LinearCoupling
-from jaxrbd.contact.contacts import Contacts, contact_rows
+from jaxrbd.contact.pooled import Pooled
+from jaxrbd.contact.rows import Rows, turning
+from jaxrbd.contact.softening import CFM, Soft, Softening, give, per_row
 from jaxrbd.dual.blocks import Blocks
 from jaxrbd.dual.problem import Problem
-from jaxrbd.engine.gather import gather
-from jaxrbd.forces import joint_coordinates
-from jaxrbd.model.system import System, Topology, pytree, static
+from jaxrbd.errors import ArgumentError
+from jaxrbd.model.system import System, pytree, static
 from jaxrbd.typing import Array
-
-FEW_ROWS = 15  # up to so many PV-OSIMr is the fastest Delassus algorithm, above it EFPA
 
 
 @pytree
@@ -49,116 +43,135 @@ class Stabilisation:
     acceleration: bool = static(default=False)
 
 
-class Rows(NamedTuple):
-    """Rows of a mechanism at one configuration, in the order of `blocks`, and what their gaps are."""
+class Moment(NamedTuple):
+    """One step as rows see it: where they are, and how much of the step is left from there."""
 
-    rows: Constraints
-    blocks: Blocks
-    gap: Array  # of limits, then of contacts
-    bound: Array  # of boxes, as forces
-    contacts: Contacts | None
-
-
-@lru_cache(maxsize=512)
-def limited(
-    t: Topology, lower: tuple[bool, ...], friction: tuple[bool, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Degrees of freedom with a limit, and with dry friction."""
-    scalar = joint_coordinates(t) < t.nq
-    return np.flatnonzero(np.array(lower) & scalar), np.flatnonzero(friction)
+    q: Array
+    v: Array  # u⁻ and u_free in the axes of q
+    free: Array
+    turn: Array  # the velocity of J̇u
+    dt: Array
+    left: Array  # dt, or dt / 2 from the midpoint
+    error: Array | None  # φ of loops at the start of the step
+    middle: bool  # whether q is the midpoint
 
 
-def scalar_rows(sys: System, word: str, dofs: np.ndarray, sign: Array) -> Constraints:
-    """sign times the rate of each degree of freedom."""
-    n, m, dtype = len(dofs), len(dofs), sys.dtype
-    zero = jnp.zeros(n, dtype)
-    parameter = jnp.concatenate([zero[:, None], sign[:, None], jnp.zeros((n, 3), dtype)], 1)
-    place, turn = jnp.zeros((n, 3), dtype), jnp.tile(jnp.array([1.0, 0, 0, 0], dtype), (n, 1))
-    entries = tuple(LinearCoupling(f"{word} {d}", (int(d),)) for d in dofs)
-    return Constraints(
-        entries, place, turn, place, turn, parameter, jnp.zeros(0, dtype), jnp.ones(m, dtype), zero, zero,
-        jnp.zeros(m, dtype), (None,) * n,
-    )  # fmt: skip
+def wanted(gap: Array, share, rule: Stabilisation, now: Moment, before: Array) -> Array:
+    """What a one-sided row's velocity may be: it may close an open gap, and parts from an overlap.
 
-
-def mechanism_rows(
-    sys: System,
-    q: Array,
-    loops: Constraints | None,
-    found: Contacts | None,
-    limits: np.ndarray,
-    dry: np.ndarray,
-) -> Rows:
-    """`limits` and `dry`: degrees of freedom with a limit and with dry friction. The nearer limit counts."""
-    parts = [] if loops is None else [loops]
-    gaps = []
-    if len(limits):
-        x = gather(q, joint_coordinates(sys.topology)[limits])
-        big = jnp.asarray(1e6, sys.dtype)  # so that limits at infinity leave no NaN
-        below = x - jnp.maximum(gather(sys.lower, limits), -big)
-        above = jnp.minimum(gather(sys.upper, limits), big) - x
-        near = below <= above
-        parts.append(scalar_rows(sys, "limit", limits, jnp.where(near, 1.0, -1.0).astype(sys.dtype)))
-        gaps.append(jnp.where(near, below, above))
-    if len(dry):
-        parts.append(scalar_rows(sys, "friction", dry, jnp.ones(len(dry), sys.dtype)))
-    if found is not None and len(found):
-        parts.append(contact_rows(sys, q, found))
-        gaps.append(found.gap)
-    blocks = Blocks(
-        () if loops is None else tuple(e.rows for e in loops.entries),
-        len(limits),
-        len(dry),
-        () if found is None else found.dims,
-    )
-    gap = jnp.concatenate(gaps) if gaps else jnp.zeros(0, sys.dtype)
-    bound = gather(sys.friction, dry) if len(dry) else jnp.zeros(0, sys.dtype)
-    return Rows(combine(*parts), blocks, gap, bound, found)
-
-
-def wanted(gap: Array, share, rule: Stabilisation, dt: Array) -> Array:
-    """What a one-sided row's velocity may be: it may close an open gap, and parts from an overlap."""
-    depth = jnp.minimum(gap + rule.slop, 0)
-    return jnp.where(gap > 0, gap, 0) / dt + jnp.maximum(share * depth / dt, -rule.speed)
+    From the midpoint only the overlap that was there at the start counts: the other half is the way there.
+    """
+    start = jnp.maximum(gap, gap - (now.dt - now.left) * before) if now.middle else gap
+    depth = jnp.minimum(start + rule.slop, 0)
+    return jnp.where(gap > 0, gap, 0) / now.left + jnp.maximum(share * depth / now.dt, -rule.speed)
 
 
 def mechanism_problem(
-    sys: System, damped: System, made: Rows, q: Array, v: Array, free: Array, dt: Array, rule: Stabilisation
+    sys: System, made: Rows, D: Array, now: Moment, rule: Stabilisation, soft: Soft
 ) -> Problem:
-    """The dual problem; `damped` has the dampers of the step in its armature, `free` is u_free."""
-    rows, blocks = made.rows, made.blocks
-    D = delassus_matrix(damped, rows, q, "pvr" if blocks.rows <= FEW_ROWS else "efpa")
-    v_f = constraint_velocity(sys, rows, q, free)
-    if rule.acceleration:
-        v_f = v_f + dt * constraint_acceleration(sys, rows, q, v)
+    """The dual problem of a step, D of `mechanism_delassus`."""
+    blocks, found, q = made.blocks, made.contacts, now.q
+    v_f = made.velocity(sys, q, now.free)
     a, b, c = blocks.first_limit, blocks.first_box, blocks.first_contact
+    if rule.acceleration or (now.middle and a):
+        v_f = v_f + now.left * turning(sys, made, q, now.turn, rule.acceleration)
+    before = made.velocity(sys, q, now.v)
     more = [jnp.zeros(0, v_f.dtype)]
-    if a:
-        more.append(rule.joints / dt * constraint_error(sys, rows, q)[:a])
-    more.append(wanted(made.gap[: blocks.limits], rule.limits, rule, dt))
+    if now.error is not None:
+        more.append(rule.joints / now.dt * now.error)
+    more.append(wanted(made.gap[: blocks.limits], rule.limits, rule, now, before[a:b]))
     more.append(jnp.zeros(c - b, v_f.dtype))
     friction = jnp.zeros((0, 3), v_f.dtype)
-    if made.contacts is not None and len(made.contacts):
-        found, normals = made.contacts, blocks.normals
+    if found is not None:
+        normals = blocks.normals
         friction, e, gap = found.friction, found.restitution, found.gap
-        before, after = constraint_velocity(sys, rows, q, v)[normals], v_f[normals]
+        falling, after = before[normals], v_f[normals]
         # a bounce only where bodies touch within this step: otherwise they would before they meet
-        bounce = (e > 0) & (before < 0) & (gap + dt * jnp.minimum(after, 0) <= 0)
-        push = jnp.where(bounce, e * before, wanted(gap, rule.contacts, rule, dt))
+        bounce = (e > 0) & (falling < 0) & (gap + now.left * jnp.minimum(after, 0) <= 0)
+        push = jnp.where(bounce, e * falling, wanted(gap, rule.contacts, rule, now, falling))
         more.append(jnp.zeros(blocks.rows - c, v_f.dtype).at[normals - c].set(push))
-    v_f = v_f + jnp.concatenate(more)
-    return Problem(0.5 * (D + D.T), v_f, friction, dt * made.bound, blocks)
+    D, v_f = softened(made, D, v_f, jnp.concatenate(more), before, now, soft)
+    return Problem(D, v_f, friction, now.dt * made.bound, blocks)
+
+
+def softened(made: Rows, D, v_f, want, before, now: Moment, soft: Soft) -> tuple[Array, Array]:
+    """(D + R, v_f) with what rows want, or v_r where they give way; empty rows stay without impulse."""
+    blocks, found = made.blocks, made.contacts
+    a, b, c, m = blocks.first_limit, blocks.first_box, blocks.first_contact, blocks.rows
+    R, there, changed = [], [], False
+    owner = np.repeat(np.arange(len(blocks.contacts)), blocks.contacts)
+    normal = np.isin(np.arange(c, m), blocks.normals)
+    nothing = jnp.zeros(c - b, v_f.dtype)
+    gap = made.gap[blocks.limits :][owner] if found is not None else nothing[:0]
+    own = soft.contacts if found is None or found.softening is None else found.softening
+    error = now.error if now.error is not None else nothing[:0]
+    kinds = [
+        (soft.joints, 0, a, error, error, np.arange(a)),
+        (soft.limits, a, b, made.gap[: blocks.limits], made.gap[: blocks.limits], np.arange(b - a)),
+        (soft.friction, b, c, nothing, nothing, np.arange(c - b)),
+        (own, c, m, gap, jnp.where(normal, gap, 0), owner),
+    ]
+    for k, (rule, i, j, shape, pull, slots) in enumerate(kinds):
+        exists = jnp.ones(j - i, bool)
+        if isinstance(found, Pooled) and k == 3:
+            exists, changed = found.taken[owner], True
+        none = jnp.zeros(j - i, v_f.dtype)
+        if i == j or rule is None:
+            R.append(none)
+        elif isinstance(rule, CFM):
+            R.append(none + rule.compliance)
+            changed = True
+        else:
+            law, margin = spread(rule, made, k, slots), jnp.zeros(())
+            if k in (1, 3):
+                margin = law.margin
+                exists = exists & (shape < margin)
+            pull = pull - jnp.where(normal, margin, 0) if k == 3 else pull - margin
+            r, push = give(law, shape, pull, before[i:j], jnp.diagonal(D)[i:j], now.dt)
+            R.append(r)
+            want = jnp.concatenate([want[:i], push, want[j:]])
+            changed = True
+        there.append(exists)
+    if not changed:
+        return D, v_f + want
+    here = jnp.concatenate(there)
+    D = jnp.where(here[:, None] & here, D, 0) + jnp.diag(jnp.where(here, jnp.concatenate(R), 1))
+    return D, jnp.where(here, v_f + want, jnp.asarray(open_velocity(blocks), v_f.dtype))
+
+
+def spread(rule: Softening, made: Rows, kind: int, slots: np.ndarray) -> Softening:
+    """The numbers of the slots on their rows; with a budget of limits, those of the chosen ones."""
+    if kind == 1 and made.chosen is not None:
+        _, n = made.chosen.shape
+        if rule.R is not None:
+            raise ArgumentError("Softening: R of limits cannot be given where only the nearest have rows.")
+        whole = per_row(rule.__class__(**{**vars(rule), "R": None}), n, np.arange(n))
+        return jax.tree.map(lambda x: made.chosen @ x, whole)
+    return per_row(rule, int(slots.max(initial=-1)) + 1, slots)
+
+
+def open_velocity(blocks: Blocks) -> np.ndarray:
+    """What rows without a body do: limits and normals part, so that λ = 0."""
+    v = np.zeros(blocks.rows)
+    v[blocks.first_limit : blocks.first_box] = 1
+    v[blocks.normals] = 1
+    return v
 
 
 @pytree
 class ContactStats:
     """Impulses and velocities of all rows of a step (joints, limits, friction, contacts), gaps at its start.
 
-    `lam` [N s, N m s]: divide by dt for forces; `residual` [m/s]: scaled natural map of the solver's model.
+    `lam` [N s, N m s]: divide by dt for forces. `v`: v⁺ of the dual problem, what rows want and R λ of rows
+    that give way included, so that λ ⟂ v. `rate`: J u⁺, how fast the rows move afterwards. `residual` [m/s]:
+    scaled natural map of the solver's model. `unserved`: limits that are violated and got no row, where
+    `HardContact.limits` is a number. With scheme="midpoint" gaps are those of the midpoint.
     """
 
     lam: jax.Array
     v: jax.Array
+    rate: jax.Array
     gap: jax.Array
     residual: jax.Array
     iterations: jax.Array
+    unserved: jax.Array

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxrbd.constraints import Projection
 from jaxrbd.constraints.data import Constraints, as_constraints
 from jaxrbd.contact.contacts import Contacts
+from jaxrbd.contact.pooled import Pooled
 from jaxrbd.errors import ArgumentError
 from jaxrbd.forces import as_force, check_controls
 from jaxrbd.integrators.contract import State, StepProblem
@@ -101,7 +102,7 @@ def read_contacts(integrator, contacts):
             f"contacts are given, but {type(integrator).__name__} has no impulses for them. Use "
             "integrator=rbd.HardContact(dt=...)."
         )
-    if isinstance(contacts, Contacts):
+    if isinstance(contacts, (Contacts, Pooled)):
         return contacts
     if isinstance(contacts, type) or not callable(contacts):
         raise ArgumentError(

@@ -57,6 +57,22 @@ def carry(sys: System, q, v, q1):
     return exchange(exchange(v, turning, new), sliding, u)
 
 
+def glide(sys: System, q, v, dt):
+    """(q', v') when all go on as they move: v' is v in the axes that free bodies have then."""
+    return advance(sys, q, v, unturned(sys, v, jnp.zeros_like(v), -1), dt)
+
+
+def unturned(sys: System, v, a, sign: int = 1):
+    """a as rates in axes that do not turn: free bodies' have ω × u more; with sign -1 the other way."""
+    _, dofs = free_joints(sys.topology)
+    if not len(dofs):
+        return a
+    turning, sliding = dofs[:, :3], dofs[:, 3:]
+    omega = gather(v, turning)
+    u = gather(v, sliding) + jnp.cross(omega, centres(sys))
+    return exchange(a, sliding, gather(a, sliding) + sign * jnp.cross(omega, u))
+
+
 @lru_cache(maxsize=512)
 def _links_of_free_bodies(t: Topology):
     """Table (free joints, most links) of the links that each carries; link_count as filler."""

@@ -55,6 +55,12 @@ def frame_jacobian(sys: System, q: ArrayLike, name: str, frame: str = "world_ali
     return with_columns(sys, q, J)
 
 
+def freedom_twists(sys: System, q: ArrayLike, point: ArrayLike) -> Array:
+    """(6, nv of the open tree): the twist of all that each freedom moves, at a point in the world's axes."""
+    (q,) = arguments(sys, q=q)
+    return _freedom_twists(*opened(sys, q), jnp.asarray(point, sys.dtype))
+
+
 def frame_velocity(sys: System, q: ArrayLike, v: ArrayLike, name: str, frame: str = "world_aligned") -> Array:
     """Velocity of a frame, (6,), angular first; equals frame_jacobian @ v."""
     q, v = arguments(sys, q=q, v=v)
@@ -171,6 +177,21 @@ def _jacobian(frame: int, reference: str, sys: System, q):
         Rt = Mat3(*(Vec3(*(x[None] for x in row)) for row in R.T))
         J = Motion(Rt @ J.ang, Rt @ J.lin)
     return stack([*J.ang, *J.lin], 0, J.ang.x)
+
+
+@kernel(lambda sys, q, point: (6, sys.topology.v_starts[-1]))
+def _freedom_twists(sys: System, q, point):
+    nodes = nodes_of(sys.topology)
+    joints, roots = joint_transforms(sys, q), kin.root_states(sys, q)
+    R, p = gather(kin.poses(sys, joints, roots, q), slice(0, nodes.size))
+    S, origin = columns_by_dof(sys, column(joints, R), p, roots)
+    slot = np.asarray(nodes.slot_of_dof)
+    inner = np.minimum(slot, nodes.size - 1)
+    root = np.where(slot < nodes.size, np.append(nodes.root, 0)[inner], 1 + (slot - nodes.size) // 6)
+    target = Vec3(*(point[k : k + 1] for k in range(3))) - gather(roots.p, root.astype(int))
+    J = S.at(target - origin)
+    like = J.lin.x + 0 * J.ang.x
+    return stack([*J.ang, *J.lin], 0, like)
 
 
 def _motion(frame: int, reference: str, sys: System, q, v, a):
