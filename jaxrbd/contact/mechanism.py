@@ -21,6 +21,7 @@ from jaxrbd.constraints.delassus import delassus_matrix
 from jaxrbd.constraints.jacobian import constraint_acceleration, constraint_error, constraint_velocity
 from jaxrbd.constraints.kinds.linear import LinearCoupling
 from jaxrbd.contact.contacts import Contacts, contact_rows
+from jaxrbd.contact.joint_rows import JointRows
 from jaxrbd.dual.blocks import Blocks
 from jaxrbd.dual.problem import Problem
 from jaxrbd.engine.gather import gather
@@ -57,6 +58,7 @@ class Rows(NamedTuple):
     gap: Array  # of limits, then of contacts
     bound: Array  # of boxes, as forces
     contacts: Contacts | None
+    joints: JointRows | None = None  # from outside: they stand behind loops, limits and dry friction
 
 
 @lru_cache(maxsize=512)
@@ -88,10 +90,14 @@ def mechanism_rows(
     found: Contacts | None,
     limits: np.ndarray,
     dry: np.ndarray,
+    more: JointRows | None = None,
 ) -> Rows:
     """`limits` and `dry`: degrees of freedom with a limit and with dry friction. The nearer limit counts."""
+    soft, one_sided, boxes = (0, 0, 0) if more is None else more.counts
     parts = [] if loops is None else [loops]
     gaps = []
+    if more is not None and more.soft is not None:
+        parts.append(more.soft)
     if len(limits):
         x = gather(q, joint_coordinates(sys.topology)[limits])
         big = jnp.asarray(1e6, sys.dtype)  # so that limits at infinity leave no NaN
@@ -100,20 +106,27 @@ def mechanism_rows(
         near = below <= above
         parts.append(scalar_rows(sys, "limit", limits, jnp.where(near, 1.0, -1.0).astype(sys.dtype)))
         gaps.append(jnp.where(near, below, above))
+    if more is not None and more.limits is not None:
+        parts.append(more.limits)
+        gaps.append(more.gap)
     if len(dry):
         parts.append(scalar_rows(sys, "friction", dry, jnp.ones(len(dry), sys.dtype)))
+    if more is not None and more.boxes is not None:
+        parts.append(more.boxes)
     if found is not None and len(found):
         parts.append(contact_rows(sys, q, found))
         gaps.append(found.gap)
     blocks = Blocks(
-        () if loops is None else tuple(e.rows for e in loops.entries),
-        len(limits),
-        len(dry),
+        (() if loops is None else tuple(e.rows for e in loops.entries)) + (1,) * soft,
+        len(limits) + one_sided,
+        len(dry) + boxes,
         () if found is None else found.dims,
     )
     gap = jnp.concatenate(gaps) if gaps else jnp.zeros(0, sys.dtype)
     bound = gather(sys.friction, dry) if len(dry) else jnp.zeros(0, sys.dtype)
-    return Rows(combine(*parts), blocks, gap, bound, found)
+    if more is not None:
+        bound = jnp.concatenate([bound, more.bound])
+    return Rows(combine(*parts), blocks, gap, bound, found, more)
 
 
 def wanted(gap: Array, share, rule: Stabilisation, dt: Array) -> Array:
@@ -133,10 +146,18 @@ def mechanism_problem(
         v_f = v_f + dt * constraint_acceleration(sys, rows, q, v)
     a, b, c = blocks.first_limit, blocks.first_box, blocks.first_contact
     more = [jnp.zeros(0, v_f.dtype)]
-    if a:
-        more.append(rule.joints / dt * constraint_error(sys, rows, q)[:a])
+    soft, _, boxes = (0, 0, 0) if made.joints is None else made.joints.counts
+    if a > soft:
+        more.append(rule.joints / dt * constraint_error(sys, rows, q)[: a - soft])
+    if soft:
+        more.append(-made.joints.target[:soft])
     more.append(wanted(made.gap[: blocks.limits], rule.limits, rule, dt))
-    more.append(jnp.zeros(c - b, v_f.dtype))
+    more.append(jnp.zeros(c - b - boxes, v_f.dtype))
+    if boxes:
+        more.append(-made.joints.target[soft:])
+    if soft + boxes:
+        own = np.concatenate([np.arange(a - soft, a), np.arange(c - boxes, c)])
+        D = D.at[own, own].add(made.joints.compliance)
     friction = jnp.zeros((0, 3), v_f.dtype)
     if made.contacts is not None and len(made.contacts):
         found, normals = made.contacts, blocks.normals

@@ -4,6 +4,7 @@ from jaxrbd.dual.admm import ADMM
 from jaxrbd.dual.blocks import Blocks
 from jaxrbd.dual.penalties import Balanced, Fixed, Linear, Penalty, Spectral
 from jaxrbd.dual.problem import Problem, problem
+from jaxrbd.dual.reduced import Reduced
 from jaxrbd.dual.residuals import Residuals
 from jaxrbd.dual.solve import DualStats, Impulses, solve
 from jaxrbd.dual.solver import Solver
@@ -22,6 +23,7 @@ __all__ = [
     "Linear",
     "Penalty",
     "Problem",
+    "Reduced",
     "Residuals",
     "Solver",
     "Spectral",

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxrbd.dual.implicit import rules
 from jaxrbd.dual.problem import Problem, radii, widths
+from jaxrbd.dual.reduced import Reduced
 from jaxrbd.dual.residuals import NUMBERS, Residuals, residuals
 from jaxrbd.dual.solver import Rows, Solver
 from jaxrbd.dual.splitting import NBGS, RAISIM
@@ -71,6 +72,7 @@ def solve(problem: Problem, solver: Solver | None = None, warm_start: ArrayLike 
 
 def _suits(problem: Problem, solver: Solver) -> None:
     dims = problem.blocks.contacts
+    solver = solver.inner if isinstance(solver, Reduced) else solver
     flat = isinstance(solver, RAISIM) or (isinstance(solver, NBGS) and solver.local_law == "dissipation")
     if flat and any(d > 3 for d in dims):
         raise ArgumentError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 
 from jaxrbd.constraints.jacobian import constraint_jacobian
 from jaxrbd.contact.contacts import Contacts
+from jaxrbd.contact.joint_rows import JointRows
 from jaxrbd.contact.mechanism import (
     ContactStats,
     Rows,
@@ -40,6 +42,7 @@ class HardContact:
     forces (`limits=False`, `dry_friction=False` leave them what they are elsewhere). Contact is hard: bodies
     overlap by what one step cannot see. Dampers are implicit.
     `solver`: of the dual problem, `dual.NBGS()` for robots on their feet, `dual.ADMM()` for loops and stacks.
+    `joints`: rows and forces of joints that are no freedoms of the System, `m.joints(u)` of `rbd.maximal`.
     The State's memory are the last impulses, from which it starts.
     """
 
@@ -50,6 +53,7 @@ class HardContact:
     solver: Solver = static(default=NBGS())
     limits: bool = static(default=True)
     dry_friction: bool = static(default=True)
+    joints: Callable[..., JointRows] | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "dt", read_dt(self.dt))
@@ -59,7 +63,7 @@ class HardContact:
             )
 
     def begin(self, problem: StepProblem, state: State) -> State:
-        made = self._rows(problem, state.q)
+        made = self._rows(problem, state.q, self._joint_rows(problem, state))
         m = 0 if made is None else made.blocks.rows
         held = state.memory if state.memory is not None else jnp.zeros(m, problem.sys.dtype)
         return State(state.q, state.v, held)
@@ -70,7 +74,10 @@ class HardContact:
         smooth = self._smooth(sys)
         damped = smooth.replace(armature=smooth.armature + dt * smooth.damping)
         a = problem.replace(sys=damped, constraints=None).dynamics(q, v).value.a
-        made = self._rows(problem, q)
+        more = self._joint_rows(problem, state)
+        if more is not None:
+            a = a + mass_matrix_solve(damped, q, more.force)
+        made = self._rows(problem, q, more)
         if made is None:
             q1, v1 = advance(sys, q, v, a, dt)
             return Solution(State(q1, v1, state.memory), jnp.int32(Result.converged), None)
@@ -98,7 +105,12 @@ class HardContact:
             none["friction"] = 0 * sys.friction
         return sys.replace(**none) if none else sys
 
-    def _rows(self, problem: StepProblem, q) -> Rows | None:
+    def _joint_rows(self, problem: StepProblem, state: State) -> JointRows | None:
+        if self.joints is None:
+            return None
+        return self.joints(problem.sys, state.q, state.v, jnp.asarray(self.dt, problem.sys.dtype))
+
+    def _rows(self, problem: StepProblem, q, more: JointRows | None = None) -> Rows | None:
         sys, found = problem.sys, problem.contacts
         found = found(sys, q) if callable(found) else found
         if not (found is None or isinstance(found, Contacts)):
@@ -110,9 +122,10 @@ class HardContact:
             problem.constraints is None
             and not (found is not None and len(found))
             and not len(limits) + len(dry)
+            and (more is None or not sum(more.counts))
         ):
             return None
-        return mechanism_rows(sys, q, problem.constraints, found, limits, dry)
+        return mechanism_rows(sys, q, problem.constraints, found, limits, dry, more)
 
     def _slots(self, sys: System) -> tuple[np.ndarray, np.ndarray]:
         """Limits and dry friction that exist: read off the numbers where they are known, else all of them."""
