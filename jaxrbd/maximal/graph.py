@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from jaxrbd.model.description import WORLD, Body, Description, Joint, Loop
+from jaxrbd.joints import TYPES
+from jaxrbd.model.description import WORLD, Body, Description, Joint, Keyframe, Loop
 
 
 def spread(d: Description) -> tuple[Description, dict[str, str]]:
@@ -37,7 +38,7 @@ def spread(d: Description) -> tuple[Description, dict[str, str]]:
             stand_ins[name] = joint.child
             bodies.append(Body(name, 1.0, inertia=np.eye(3)))
             joints.append(replace(joint, child=name))
-    names = {j.name for j in joints}
+    names, keyframes = {j.name for j in joints}, list(d.keyframes)
     for body in d.bodies:
         if body.name not in above:
             name = f"root_{body.name}"
@@ -45,7 +46,15 @@ def spread(d: Description) -> tuple[Description, dict[str, str]]:
                 name += "'"
             names.add(name)
             joints.append(Joint(name, "free", WORLD, body.name))
-    return replace(d, bodies=tuple(bodies), joints=tuple(joints), loops=tuple(loops)), stand_ins
+            keyframes = [_with_root(k) for k in keyframes]
+    whole = {"bodies": bodies, "joints": joints, "loops": loops, "keyframes": keyframes}
+    return replace(d, **{key: tuple(x) for key, x in whole.items()}), stand_ins
+
+
+def _with_root(k: Keyframe) -> Keyframe:
+    """With a free joint more, at rest in the origin."""
+    q = np.concatenate([k.q, TYPES["free"].neutral()])
+    return replace(k, q=q, v=None if k.v is None else np.concatenate([k.v, np.zeros(6)]))
 
 
 def _hangs_on(above: dict[str, str], body: str, ancestor: str) -> bool:
