@@ -9,6 +9,7 @@ import jaxrbd as rbd
 from jaxrbd import constraints as con
 from jaxrbd import contact, dual
 from jaxrbd.maximal.geometry import HELD
+from jaxrbd.model.description import Pose
 
 TYPES = ("free", *(kind for kind in HELD if kind != "free"))
 
@@ -118,7 +119,7 @@ def test_derivatives(cut):
     def end(x):
         p, dq, v = jnp.split(x, [3, 3 + sys.nv])
         moved = sys.replace(joint_position=sys.joint_position.at[3].set(p))
-        here = rbd.Maximal(m.system, m.constraints, moved)
+        here = m.at(moved)
         Q, V = here.to_maximal(rbd.integrate(moved, q[0], dq), v)
         back = here.from_maximal(Q, V)[1]
         return Q[-7:-4] @ jnp.array([1.0, 2.0, 3.0]) + jnp.sum(V) + 0.1 * jnp.sum(jnp.sin(back))
@@ -129,8 +130,97 @@ def test_derivatives(cut):
     np.testing.assert_allclose(jax.jit(jax.grad(end))(x), numeric, atol=1e-7)
 
 
+def ring(n):
+    """n bodies joined by n hinges in a circle, with no root: a joint per corner, every body alike."""
+    b = rbd.Builder("ring", graph=True)
+    turn = 2 * np.pi / n
+    for k in range(n):
+        b.body(f"b{k}", mass=1 + 0.1 * k, com=(0.15, 0.02, 0), inertia=np.diag([0.01, 0.02, 0.03]))
+    for k in range(n):
+        b.joint(f"j{k}", "revolute", f"b{k}", f"b{(k + 1) % n}", xyz=(0.3, 0, 0), rpy=(0, 0, turn))
+    return b
+
+
+def closed_ring(n):
+    """The same as a tree with a loop."""
+    b, loose = rbd.Builder("ring"), ring(n)
+    bodies = loose.description().bodies
+    for x in bodies:
+        b.body(x.name, x.mass, x.com, x.inertia)
+    b.joint("root", "free", None, "b0")
+    turn = 2 * np.pi / n
+    for k in range(n - 1):
+        b.joint(f"j{k}", "revolute", f"b{k}", f"b{k + 1}", xyz=(0.3, 0, 0), rpy=(0, 0, turn))
+    b.loop("closing", "hinge", f"b{n - 1}", "b0", pose_a=Pose(p=np.array([0.3, 0, 0])))
+    return b.build(dtype="float64")
+
+
+def test_a_ring_without_a_root():
+    """Six bodies, six hinges, no first one: rows, rank, and the accelerations of a tree that is closed."""
+    m, tree = rbd.maximal(ring(6), dtype="float64"), closed_ring(6)
+    loops = con.of_model(tree)
+    assert m.constraints.rows == 30 and m.system.nb == 6 and m.origin.nb == 7
+    rng = np.random.default_rng(6)
+    v, tau = jnp.asarray(rng.normal(size=(2, tree.nv)))
+
+    @jax.jit
+    def off(v, tau):
+        q = tree.q0
+        J = con.constraint_jacobian(tree, loops, q)
+        v = v - jnp.linalg.pinv(J) @ (J @ v)
+        a = rbd.constrained_dynamics(tree, q, v, tau, loops, rbd.Dense()).value.a
+        turning = jnp.concatenate([v[:6], v[6:], -jnp.sum(v[6:])[None]])  # plane: angles add up to a turn
+        Q, V = m.to_maximal(m.origin.q0, turning)
+        back = m.from_maximal(Q, V)
+        push = jnp.concatenate([tau, jnp.zeros(1)])
+        found = rbd.constrained_dynamics(m.system, Q, V, m.forces(Q, push), m.constraints, rbd.Dense())
+        J = con.constraint_jacobian(m.system, m.constraints, Q)
+        return (
+            con.constraint_error(m.system, m.constraints, Q),
+            con.constraint_velocity(m.system, m.constraints, Q, V),
+            back[1] - turning,
+            found.value.a - bodies_accelerate(tree, q, v, a),
+        ), J
+
+    off, J = off(v, tau)
+    for x in off:
+        assert np.abs(x).max() < 1e-9
+    assert np.linalg.matrix_rank(J, 1e-8) == 27
+
+
+def test_a_body_on_two_joints():
+    """Hung by two balls it is a pendulum about the line between them; a weld as third joint stops it."""
+    b = rbd.Builder("swing", graph=True)
+    b.body("plank", mass=2.0, com=(0.1, 0.3, -0.4), inertia=np.diag([0.1, 0.2, 0.3]))
+    b.joint("left", "spherical", None, "plank")
+    b.joint("right", "spherical", None, "plank", xyz=(0, 1, 0), offset=Pose(p=np.array([0, -1.0, 0])))
+    one = rbd.Builder("pendulum")
+    one.body("plank", mass=2.0, com=(0.1, 0.3, -0.4), inertia=np.diag([0.1, 0.2, 0.3]))
+    one.joint("line", "revolute", None, "plank", axis=(0, 1, 0))
+    one = one.build(dtype="float64")
+    m = rbd.maximal(b, dtype="float64")
+    b.joint("stop", "fixed", None, "plank")
+    stopped = rbd.maximal(b, dtype="float64")
+    assert m.constraints.rows == 6 and stopped.constraints.rows == 12
+    Q = m.system.q0
+
+    @jax.jit
+    def accelerations(w):
+        V = jnp.array([0, 1.0, 0, 0, 0, 0]) * w
+        x = [
+            rbd.constrained_dynamics(s.system, Q, k * V, jnp.zeros(6), s.constraints, rbd.Dense()).value.a
+            for s, k in ((m, 1), (stopped, 0))
+        ]
+        a = rbd.forward_dynamics(one, jnp.zeros(1), w[None], jnp.zeros(1))
+        return *x, bodies_accelerate(one, jnp.zeros(1), w[None], a)
+
+    hung, still, expected = accelerations(jnp.array(0.7))
+    np.testing.assert_allclose(hung, expected, atol=1e-10)
+    np.testing.assert_allclose(still, 0, atol=1e-10)
+
+
 def quiet(sys):
-    """Without what maximal coordinates do not carry over."""
+    """Without what acts along the freedoms of joints."""
     return sys.replace(
         armature=0 * sys.armature,
         friction=0 * sys.friction,
@@ -138,6 +228,232 @@ def quiet(sys):
         lower=jnp.full(sys.nv, -jnp.inf),
         upper=jnp.full(sys.nv, jnp.inf),
     )
+
+
+def busy(sys, seed=0, dry=True):
+    """With armature, dampers, springs and dry friction everywhere, and limits at which joints are."""
+    rng, n = np.random.default_rng(seed), sys.nv
+    where = rbd.forces.joint_coordinates(sys.topology)
+    scalar = where < sys.nq
+    number = lambda low, high: jnp.asarray(rng.uniform(low, high, n))  # noqa: E731
+    x = np.append(np.asarray(sys.q0), 0)[where]
+    return sys.replace(
+        # a turning frame that has armature in three different directions is another mechanism in other axes
+        armature=jnp.where(scalar, number(0.01, 0.1), 0.05),
+        damping=number(0.0, 0.5),
+        stiffness=jnp.where(scalar, 2.0, 0.0),
+        friction=number(0.05, 3.0) if dry else 0 * sys.friction,
+        lower=jnp.where(scalar, x - np.resize([0.0001, 0.4], n), -jnp.inf),
+        upper=jnp.where(scalar, x + np.resize([0.4, -0.0001, 0.3], n), jnp.inf),
+    )
+
+
+RULE = contact.Stabilisation(joints=0.0, acceleration=True)
+EXACT = dual.NBGS(iterations=2000, tolerance=1e-13)
+
+
+def one_step(sys, m, q, v, tau, loops=None, feet=(), solver=EXACT):
+    """(λ, v⁺) of limits, dry friction and contacts, from the tree and from maximal coordinates."""
+    ground = lambda s: contact.on_plane(s, feet, radius=0.02, friction=0.6) if feet else None  # noqa: E731
+    small = rbd.HardContact(2e-3, RULE, dual.Reduced(solver))
+    large = rbd.HardContact(2e-3, RULE, dual.Reduced(solver), joints=m.joints())
+
+    @jax.jit
+    def both(q, v, tau):
+        a = rbd.step(sys, rbd.State(q, v), None, small, tau=tau, constraints=loops, contacts=ground(sys))
+        at = rbd.State(*m.to_maximal(q, v))
+        push = m.forces(at.q, tau)
+        b = rbd.step(
+            m.system, at, None, large, tau=push, constraints=m.constraints, contacts=ground(m.system)
+        )
+        return a, b
+
+    a, b = both(q, v, tau)
+    assert a.converged and b.converged
+    limits, dry = (np.argsort(np.argsort(x)) for x in (m.slots.limits, m.slots.dry))
+    first = 3 * len(feet) + len(limits) + len(dry)
+    rest = np.arange(first)
+    order = np.concatenate([limits, len(limits) + dry, rest[len(limits) + len(dry) :]]).astype(int)
+    tail = lambda x: np.asarray(x)[-first:]  # noqa: E731
+    return [(tail(x)[order], tail(y)) for x, y in ((a.stats.lam, b.stats.lam), (a.stats.v, b.stats.v))], len(
+        limits
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["arm", *(pytest.param(n, marks=pytest.mark.all_robots) for n in ("types", "four_bar", "cassie_leg"))],
+)
+def test_limits_friction_and_armature_are_those_of_the_tree(name):
+    """One step in both coordinates: the same impulses at limits and of friction, the same rates of all
+    joints, which all have dry friction."""
+    chains = {
+        "arm": ("revolute", "prismatic"),
+        "types": ("free", "cylindrical", "universal", "planar", "spherical", "screw"),
+    }
+    sys = chain(chains[name]) if name in chains else getattr(rbd.zoo, name)(dtype="float64")
+    loops = None if name in chains else con.of_model(sys)
+    v, tau = jnp.asarray(np.random.default_rng(5).normal(size=(2, sys.nv)))
+    q = sys.q0
+    if loops is not None:
+        q = jax.jit(lambda q: rbd.project(sys, loops, q).value.q)(q)
+        J = con.constraint_jacobian(sys, loops, q)
+        v = v - jnp.linalg.pinv(J) @ (J @ v)
+    sys = busy(sys.replace(q0=q))
+    found, limits = one_step(sys, rbd.maximal(sys), q, v, tau, loops)
+    (tree, cut), (tree_v, cut_v) = found
+    assert np.abs(tree[:limits]).max() > 1e-3 and np.abs(tree[limits:]).max() > 1e-5
+    np.testing.assert_allclose(cut, tree, atol=1e-9)
+    np.testing.assert_allclose(cut_v, tree_v, atol=1e-10)
+
+
+def servo_arm(**limits):
+    b = rbd.Builder("arm")
+    for k, kind in enumerate(("revolute", "prismatic")):
+        b.body(f"b{k}", mass=1.0, com=(0.1, 0.02, 0.05), inertia=np.diag([0.02, 0.03, 0.04]))
+        b.joint(
+            f"j{k}", kind, f"b{k - 1}" if k else None, f"b{k}", xyz=(0.2, 0, 0), axis=(0, 1, 0), armature=0.02
+        )
+        b.actuator(f"j{k}", "position", kp=40.0, kd=3.0, gear=1.5, **limits)
+    return b.build(dtype="float64")
+
+
+def test_servos_are_implicit_and_bounded():
+    """Strong ones are armature of dt k_d + dt² k_p on a tree; weak ones pull with what they have."""
+    sys, dt = servo_arm(), 5e-3
+    strong, weak = rbd.maximal(sys), rbd.maximal(servo_arm(limits=(-2.0, 1.0)))
+    q, v, u = jnp.array([0.3, -0.1]), jnp.array([1.0, -2.0]), jnp.array([2.0, -2.0])
+    kp, kd = 1.5**2 * 40.0, 1.5**2 * 3.0
+    solver = dual.Reduced(EXACT)
+
+    @jax.jit
+    def go(q, v, u):
+        def cut(m, u):
+            after = rbd.step(
+                m.system,
+                rbd.State(*m.to_maximal(q, v)),
+                integrator=rbd.HardContact(dt, RULE, solver, joints=m.joints(u)),
+                constraints=m.constraints,
+            )
+            return after.stats
+
+        def tree(armature, tau):
+            heavy = sys.replace(armature=sys.armature + armature)
+            return rbd.step(heavy, rbd.State(q, v), None, rbd.HardContact(dt, RULE, solver), tau=tau).value.v
+
+        implicit = tree(dt * kd + dt**2 * kp, 1.5 * 40.0 * u - kp * (q + dt * v) - kd * v)
+        bounded = tree(0.0, 1.5 * jnp.where(u > 0, 1.0, -2.0))
+        return cut(strong, u), cut(weak, u), implicit, bounded
+
+    strong, weak, implicit, bounded = go(q, v, u)
+    m = 0.02 + dt * kd + dt**2 * kp
+    pull = 0.02 * v + dt * (1.5 * 40.0 * u - kp * q)
+    np.testing.assert_allclose((pull - strong.lam[-2:]) / m, implicit, atol=1e-10)
+    np.testing.assert_allclose(weak.lam[-2:] / dt, 1.5 * np.array([1.5, -1.5]), rtol=1e-9)
+    # the row in front of the servo is that of the armature: λ = a (v - v⁺)
+    np.testing.assert_allclose(v - weak.lam[-4:-2] / 0.02, bounded, atol=1e-10)
+
+
+def test_batches_of_controls_in_float32():
+    """Servos of many controls at once come where those of float64 come."""
+
+    def ends(sys):
+        m = rbd.maximal(sys)
+        start = rbd.State.at_rest(m.system, m.system.q0)
+
+        def run(u):
+            integrator = rbd.HardContact(5e-3, RULE, dual.Reduced(dual.NBGS(20)), joints=m.joints(u))
+            path = rbd.rollout(
+                m.system, start, steps=20, integrator=integrator, constraints=m.constraints, keep="last"
+            )
+            return m.from_maximal(path.value.q[0])[0], path.converged
+
+        return jax.jit(jax.vmap(run))(
+            jnp.linspace(-1.0, 1.0, 8, dtype=sys.dtype)[:, None] * jnp.ones(2, sys.dtype)
+        )
+
+    (double, _), (single, good) = (
+        ends(servo_arm(limits=(-20.0, 30.0))),
+        ends(servo_arm(limits=(-20.0, 30.0)).astype("float32")),
+    )
+    assert single.dtype == jnp.float32 and good.all() and np.ptp(double[:, 0]) > 0.1
+    np.testing.assert_allclose(single, double, atol=2e-4)
+
+
+def test_derivatives_of_a_step():
+    """By every kind of number that a joint has, in both modes, against differences."""
+    sys = busy(chain(("revolute", "universal")), dry=True)
+    m = rbd.maximal(sys)
+    rng = np.random.default_rng(7)
+    words = (
+        "mass",
+        "com",
+        "joint_position",
+        "joint_quaternion",
+        "axis",
+        "armature",
+        "damping",
+        "friction",
+        "lower",
+    )
+    ways = {w: 0.1 * jnp.asarray(rng.normal(size=getattr(sys, w).shape)) for w in words}
+    v, tau = jnp.asarray(rng.normal(size=(2, sys.nv)))
+    weigh = jnp.asarray(rng.normal(size=6 * sys.nb))
+
+    def after(s):
+        moved = sys.replace(**{w: getattr(sys, w) + s[k] * ways[w] for k, w in enumerate(words)})
+        moved = moved.replace(axis=moved.axis / jnp.linalg.norm(moved.axis, axis=1, keepdims=True))
+        here = m.at(moved)
+        state = rbd.State(*here.to_maximal(sys.q0, v))
+        push = here.forces(state.q, tau)
+        integrator = rbd.HardContact(2e-3, RULE, dual.Reduced(EXACT), joints=here.joints())
+        return (
+            weigh
+            @ rbd.step(here.system, state, None, integrator, tau=push, constraints=here.constraints).value.v
+        )
+
+    h, zero = 1e-6, jnp.zeros(len(words))
+    value = jax.jit(jax.vmap(after))
+    numeric = (value(h * jnp.eye(len(words))) - value(-h * jnp.eye(len(words)))) / (2 * h)
+    assert (np.abs(numeric) > 1e-8).all()
+    forward, reverse = jax.jit(lambda s: (jax.jacfwd(after)(s), jax.grad(after)(s)))(zero)
+    np.testing.assert_allclose(forward, numeric, atol=1e-6 * np.abs(numeric).max())
+    np.testing.assert_allclose(reverse, forward, atol=1e-9 * np.abs(numeric).max())
+
+
+def test_rows_follow_placements(cut):
+    """Accelerations by placements and axes of all joint types: the tree's derivative, and its differences."""
+    sys, m, q, v, tau = cut
+    rng = np.random.default_rng(8)
+    ways = {w: 0.1 * jnp.asarray(rng.normal(size=getattr(sys, w).shape)) for w in ("joint_position", "pitch")}
+    spin = jnp.asarray(rng.normal(size=(sys.nb, 3)))
+
+    def moved(s):
+        changed = {w: getattr(sys, w) + s * d for w, d in ways.items()}
+        turn = jax.vmap(
+            lambda a, w: rbd.joints.rotations.quaternion_product(a, rbd.joints.rotations.quaternion_exp(w))
+        )
+        return sys.replace(joint_quaternion=turn(sys.joint_quaternion, s * spin), **changed)
+
+    def tree(s):
+        x = moved(s)
+        return bodies_accelerate(x, q[0], v[0], rbd.forward_dynamics(x, q[0], v[0], tau[0]))
+
+    def free(s):
+        x = m.at(moved(s))
+        Q, V = x.to_maximal(q[0], v[0])
+        return rbd.constrained_dynamics(
+            x.system, Q, V, x.forces(Q, tau[0]), x.constraints, rbd.Dense()
+        ).value.a
+
+    mine = jax.jit(lambda s: jax.jvp(free, (s,), (1.0,))[1])(0.0)
+    exact, h = jax.jit(lambda s: jax.jvp(tree, (s,), (1.0,)))(jnp.zeros(3)[0]), 1e-5
+    value = jax.jit(tree)
+    numeric = (value(h) - value(-h)) / (2 * h)
+    size = np.abs(exact[1]).max()
+    assert size > 1
+    np.testing.assert_allclose(mine, exact[1], atol=1e-8 * size)
+    np.testing.assert_allclose(mine, numeric, atol=1e-6 * size)
 
 
 def geared():
@@ -182,31 +498,21 @@ def test_loops_and_couplings(name):
 
 
 @pytest.mark.all_robots
-def test_contacts_of_a_quadruped_in_both_coordinates():
-    """One dual problem from the tree and one from free bodies: the same velocities of the contacts."""
+@pytest.mark.parametrize("laws", [False, True])
+def test_contacts_of_a_quadruped_in_both_coordinates(laws):
+    """One dual problem from the tree and one from free bodies: the same velocities of the contacts; with
+    limits, dry friction, armature and dampers, or without."""
     sys = quiet(rbd.zoo.quadruped(dtype="float64"))
+    sys = busy(sys) if laws else sys
     m = rbd.maximal(sys)
     feet = [f"{leg}_foot" for leg in ("FL", "FR", "RL", "RR")]
-    rule = contact.Stabilisation(joints=0.0, acceleration=True)
     rng = np.random.default_rng(4)
     q = sys.q0.at[2].add(-0.01)
     v, tau = jnp.asarray(0.3 * rng.normal(size=sys.nv)), jnp.asarray(rng.normal(size=sys.nv))
     v, tau = v.at[5].set(-0.4), tau.at[:6].set(0)
-    Q, V = m.to_maximal(q, v)
-
-    def go(sys, q, v, tau, solver, constraints=None):
-        ground = contact.on_plane(sys, feet, radius=0.02, friction=0.6)
-        integrator = rbd.HardContact(dt=2e-3, stabilisation=rule, solver=solver)
-        return jax.jit(
-            lambda s: rbd.step(
-                sys, s, tau=tau, integrator=integrator, contacts=ground, constraints=constraints
-            )
-        )(rbd.State(q, v))
-
-    small = go(sys, q, v, tau, dual.NBGS(iterations=60))
-    large = go(m.system, Q, V, m.forces(Q, tau), dual.ADMM(iterations=20000, tolerance=1e-13), m.constraints)
-    assert np.abs(small.stats.lam[2::3]).max() > 0.01
-    np.testing.assert_allclose(large.stats.v[-12:], small.stats.v, atol=1e-10)
+    (_, (tree_v, cut_v)), _ = found, _ = one_step(sys, m, q, v, tau, feet=feet)
+    assert np.abs(found[0][0][-10::3]).max() > 0.01
+    np.testing.assert_allclose(cut_v, tree_v, atol=1e-10)
 
 
 @pytest.mark.all_robots
@@ -229,8 +535,18 @@ def test_trajectories_meet_as_steps_shrink():
     assert second < 0.06 and abs(np.log2(first / second) - 1) < 0.1
 
 
-def test_what_is_lost_or_unknown_is_named():
-    with pytest.warns(rbd.ModelWarning, match="joint limits.*armature"):
-        rbd.maximal(rbd.zoo.quadruped())
+def test_what_is_unknown_is_named():
     with pytest.raises(rbd.ArgumentError, match=r"sys\.tree"):
         rbd.maximal(rbd.cluster(rbd.zoo.four_bar()))
+    m = rbd.maximal(rbd.zoo.double_pendulum())
+    with pytest.raises(rbd.ArgumentError, match="origin.replace"):
+        m.at(rbd.zoo.four_bar())
+    with pytest.raises(rbd.ArgumentError, match="joint forces"):
+        m.joints(jnp.zeros(7))
+    with pytest.raises(rbd.ArgumentError, match="another solver"):
+        dual.Reduced(dual.Reduced())
+    b = ring(3)
+    with pytest.raises(rbd.ModelError, match="rbd.maximal"):
+        b.build()
+    with pytest.raises(rbd.ModelError, match="itself"):
+        b.joint("own", "revolute", "b0", "b0")

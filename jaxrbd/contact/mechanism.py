@@ -43,6 +43,9 @@ class Stabilisation:
     acceleration: bool = static(default=False)
 
 
+OWN_LIMITS, OTHER_LIMITS, CONTACTS = 2, 3, 6  # places in `softened`'s list of kinds
+
+
 class Moment(NamedTuple):
     """One step as rows see it: where they are, and how much of the step is left from there."""
 
@@ -77,10 +80,15 @@ def mechanism_problem(
         v_f = v_f + now.left * turning(sys, made, q, now.turn, rule.acceleration)
     before = made.velocity(sys, q, now.v)
     more = [jnp.zeros(0, v_f.dtype)]
+    soft_rows, _, boxes = (0, 0, 0) if made.joints is None else made.joints.counts
     if now.error is not None:
         more.append(rule.joints / now.dt * now.error)
+    if made.joints is not None:
+        more.append(-made.joints.target[:soft_rows])
     more.append(wanted(made.gap[: blocks.limits], rule.limits, rule, now, before[a:b]))
-    more.append(jnp.zeros(c - b, v_f.dtype))
+    more.append(jnp.zeros(c - b - boxes, v_f.dtype))
+    if made.joints is not None:
+        more.append(-made.joints.target[soft_rows:])
     friction = jnp.zeros((0, 3), v_f.dtype)
     if found is not None:
         normals = blocks.normals
@@ -96,37 +104,43 @@ def mechanism_problem(
 
 def softened(made: Rows, D, v_f, want, before, now: Moment, soft: Soft) -> tuple[Array, Array]:
     """(D + R, v_f) with what rows want, or v_r where they give way; empty rows stay without impulse."""
-    blocks, found = made.blocks, made.contacts
+    blocks, found, outside = made.blocks, made.contacts, made.joints
     a, b, c, m = blocks.first_limit, blocks.first_box, blocks.first_contact, blocks.rows
+    soft_rows, limits, boxes = (0, 0, 0) if outside is None else outside.counts
     R, there, changed = [], [], False
     owner = np.repeat(np.arange(len(blocks.contacts)), blocks.contacts)
     normal = np.isin(np.arange(c, m), blocks.normals)
-    nothing = jnp.zeros(c - b, v_f.dtype)
-    gap = made.gap[blocks.limits :][owner] if found is not None else nothing[:0]
-    own = soft.contacts if found is None or found.softening is None else found.softening
-    error = now.error if now.error is not None else nothing[:0]
+    none = jnp.zeros(0, v_f.dtype)
+    gap = made.gap[blocks.limits :][owner] if found is not None else none
+    contacts = soft.contacts if found is None or found.softening is None else found.softening
+    error = now.error if now.error is not None else none
+    still = jnp.zeros(c - boxes - b, v_f.dtype)
+    of_limits, of_outside = made.gap[: b - a - limits], made.gap[b - a - limits : b - a]
+    compliance = jnp.zeros(0) if outside is None else outside.compliance  # of soft rows, then of boxes
     kinds = [
-        (soft.joints, 0, a, error, error, np.arange(a)),
-        (soft.limits, a, b, made.gap[: blocks.limits], made.gap[: blocks.limits], np.arange(b - a)),
-        (soft.friction, b, c, nothing, nothing, np.arange(c - b)),
-        (own, c, m, gap, jnp.where(normal, gap, 0), owner),
+        (soft.joints, 0, a - soft_rows, error, error, np.arange(a - soft_rows)),
+        (compliance[:soft_rows], a - soft_rows, a, none, none, none),
+        (soft.limits, a, b - limits, of_limits, of_limits, np.arange(b - limits - a)),
+        (soft.limits, b - limits, b, of_outside, of_outside, np.arange(limits)),
+        (soft.friction, b, c - boxes, still, still, np.arange(c - boxes - b)),
+        (compliance[soft_rows:], c - boxes, c, none, none, none),
+        (contacts, c, m, gap, jnp.where(normal, gap, 0), owner),
     ]
     for k, (rule, i, j, shape, pull, slots) in enumerate(kinds):
         exists = jnp.ones(j - i, bool)
-        if isinstance(found, Pooled) and k == 3:
+        if isinstance(found, Pooled) and k == CONTACTS:
             exists, changed = found.taken[owner], True
-        none = jnp.zeros(j - i, v_f.dtype)
         if i == j or rule is None:
-            R.append(none)
-        elif isinstance(rule, CFM):
-            R.append(none + rule.compliance)
+            R.append(jnp.zeros(j - i, v_f.dtype))
+        elif isinstance(rule, (CFM, jax.Array)):
+            R.append(jnp.zeros(j - i, v_f.dtype) + (rule.compliance if isinstance(rule, CFM) else rule))
             changed = True
         else:
-            law, margin = spread(rule, made, k, slots), jnp.zeros(())
-            if k in (1, 3):
+            law, margin = spread(rule, made if k == OWN_LIMITS else None, slots), jnp.zeros(())
+            if k in (OWN_LIMITS, OTHER_LIMITS, CONTACTS):
                 margin = law.margin
                 exists = exists & (shape < margin)
-            pull = pull - jnp.where(normal, margin, 0) if k == 3 else pull - margin
+            pull = pull - jnp.where(normal, margin, 0) if k == CONTACTS else pull - margin
             r, push = give(law, shape, pull, before[i:j], jnp.diagonal(D)[i:j], now.dt)
             R.append(r)
             want = jnp.concatenate([want[:i], push, want[j:]])
@@ -139,9 +153,9 @@ def softened(made: Rows, D, v_f, want, before, now: Moment, soft: Soft) -> tuple
     return D, jnp.where(here, v_f + want, jnp.asarray(open_velocity(blocks), v_f.dtype))
 
 
-def spread(rule: Softening, made: Rows, kind: int, slots: np.ndarray) -> Softening:
-    """The numbers of the slots on their rows; with a budget of limits, those of the chosen ones."""
-    if kind == 1 and made.chosen is not None:
+def spread(rule: Softening, made: Rows | None, slots: np.ndarray) -> Softening:
+    """The numbers of the slots on their rows; of `made`'s limits with a budget, those of the chosen ones."""
+    if made is not None and made.chosen is not None:
         _, n = made.chosen.shape
         if rule.R is not None:
             raise ArgumentError("Softening: R of limits cannot be given where only the nearest have rows.")

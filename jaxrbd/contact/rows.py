@@ -18,6 +18,7 @@ from jaxrbd.constraints.delassus import delassus_matrix
 from jaxrbd.constraints.jacobian import constraint_acceleration, constraint_jacobian, constraint_velocity
 from jaxrbd.constraints.kinds.linear import LinearCoupling
 from jaxrbd.contact.contacts import Contacts, contact_rows
+from jaxrbd.contact.joint_rows import JointRows
 from jaxrbd.contact.pooled import Pooled, pooled_bias, pooled_jacobian
 from jaxrbd.dual.blocks import Blocks
 from jaxrbd.engine.gather import gather
@@ -42,6 +43,7 @@ class Rows(NamedTuple):
     contacts: Contacts | Pooled | None
     chosen: Array | None  # (k, limits): which limits have rows, one 1 per row; None: all of them
     unserved: Array  # how many limits are violated and have no row
+    joints: JointRows | None = None  # from outside: they stand behind loops, limits and dry friction
 
     def velocity(self, sys: System, q: Array, u: Array) -> Array:
         if self.J is not None:
@@ -91,11 +93,13 @@ def mechanism_rows(
     limits: np.ndarray,
     dry: np.ndarray,
     budget: int | None = None,
+    more: JointRows | None = None,
 ) -> Rows:
     """`limits` and `dry`: degrees of freedom with a limit and with dry friction. The nearer limit counts.
 
-    `budget`: only so many limits, the nearest of all, have rows.
+    `budget`: only so many limits, the nearest of all, have rows. `more` are rows from outside.
     """
+    soft, one_sided, boxes = (0, 0, 0) if more is None else more.counts
     dtype, gaps = sys.dtype, []
     chosen, sign, unserved = None, jnp.zeros(0, dtype), jnp.int32(0)
     if len(limits):
@@ -107,65 +111,83 @@ def mechanism_rows(
             gap = jnp.sum(chosen * gap, 1)
             unserved = (violated - jnp.sum(gap < 0)).astype(jnp.int32)
         gaps.append(gap)
+    if more is not None:
+        gaps.append(more.gap)
     if found is not None and len(found):
         gaps.append(found.gap)
     else:
         found = None
     blocks = Blocks(
-        () if loops is None else tuple(e.rows for e in loops.entries),
-        len(limits) if chosen is None else chosen.shape[0],
-        len(dry),
+        (() if loops is None else tuple(e.rows for e in loops.entries)) + (1,) * soft,
+        (len(limits) if chosen is None else chosen.shape[0]) + one_sided,
+        len(dry) + boxes,
         () if found is None else found.dims,
     )
+    parts = row_groups(sys, q, loops, found, limits, sign, dry, more)
     rows, J = None, None
     if chosen is None and not isinstance(found, Pooled):
-        parts = [] if loops is None else [loops]
-        parts += [scalar_rows(sys, "limit", limits, sign)] if len(limits) else []
-        parts += [scalar_rows(sys, "friction", dry, jnp.ones(len(dry), dtype))] if len(dry) else []
-        parts += [contact_rows(sys, q, found)] if found is not None else []
-        rows = combine(*parts)
+        rows = combine(*(part for part in parts if part is not None))
     else:
-        J = gathered_jacobian(sys, q, loops, found, limits, sign, chosen, dry)
+        J = gathered_jacobian(sys, q, parts, found, limits, sign, chosen, dry)
+    bound = gather(sys.friction, dry) if len(dry) else jnp.zeros(0, dtype)
     return Rows(
         rows, J, loops, blocks,
         jnp.concatenate(gaps) if gaps else jnp.zeros(0, dtype),
-        gather(sys.friction, dry) if len(dry) else jnp.zeros(0, dtype),
-        found, chosen, unserved,
+        bound if more is None else jnp.concatenate([bound, more.bound]),
+        found, chosen, unserved, more,
     )  # fmt: skip
 
 
-def gathered_jacobian(sys, q, loops, found, limits, sign, chosen, dry) -> Array:
-    """J (m, nv), every row written down."""
-    eye = np.eye(tree_of(sys).nv)
-    joints = []
+def row_groups(sys, q, loops, found, limits, sign, dry, more) -> list[Constraints | None]:
+    """All rows in the order of blocks but those of pools; the third and fifth group are the System's own."""
+    soft, one_sided, boxes = (None, None, None) if more is None else (more.soft, more.limits, more.boxes)
+    return [
+        loops,
+        soft,
+        scalar_rows(sys, "limit", limits, sign) if len(limits) else None,
+        one_sided,
+        scalar_rows(sys, "friction", dry, jnp.ones(len(dry), sys.dtype)) if len(dry) else None,
+        boxes,
+        contact_rows(sys, q, found) if isinstance(found, Contacts) else None,
+    ]
+
+
+def gathered_jacobian(sys, q, parts, found, limits, sign, chosen, dry) -> Array:
+    """J (m, nv), every row written down; of the System's own limits only the chosen ones."""
+    eye = jnp.eye(tree_of(sys).nv, dtype=sys.dtype)
+    J = [None if p is None or k in (2, 4) else constraint_jacobian(sys, p, q) for k, p in enumerate(parts)]
     if len(limits):
-        all_of_them = sign[:, None] * jnp.asarray(eye[limits], sys.dtype)
-        joints.append(all_of_them if chosen is None else chosen @ all_of_them)
+        own = sign[:, None] * eye[limits]
+        J[2] = with_columns(sys, q, own if chosen is None else chosen @ own)
     if len(dry):
-        joints.append(jnp.asarray(eye[dry], sys.dtype))
-    parts = [] if loops is None else [constraint_jacobian(sys, loops, q)]
-    parts += [with_columns(sys, q, jnp.concatenate(joints))] if joints else []
+        J[4] = with_columns(sys, q, eye[dry])
     if isinstance(found, Pooled):
-        parts.append(pooled_jacobian(sys, q, found))
-    elif found is not None:
-        parts.append(constraint_jacobian(sys, contact_rows(sys, q, found), q))
-    return jnp.concatenate(parts)
+        J[6] = pooled_jacobian(sys, q, found)
+    return jnp.concatenate([x for x in J if x is not None])
 
 
 def turning(sys: System, made: Rows, q: Array, v: Array, every: bool) -> Array:
     """J̇v (m,) of loops, or of every row."""
     if every and made.rows is not None:
         return constraint_acceleration(sys, made.rows, q, v)
-    blocks, found = made.blocks, made.contacts
-    of_loops = [] if made.loops is None else [constraint_acceleration(sys, made.loops, q, v)]
-    if not every or found is None:
-        return jnp.concatenate([*of_loops, jnp.zeros(blocks.rows - blocks.first_limit, v.dtype)])
-    still = jnp.zeros(blocks.first_contact - blocks.first_limit, v.dtype)
-    if isinstance(found, Pooled):
-        last = pooled_bias(sys, q, v, found)
+    blocks, found, more = made.blocks, made.contacts, made.joints
+    bias = lambda rows: [] if rows is None else [constraint_acceleration(sys, rows, q, v)]  # noqa: E731
+    still = lambda n: [jnp.zeros(n, v.dtype)]  # noqa: E731
+    loops = bias(made.loops)
+    if not every:
+        return jnp.concatenate(loops + still(blocks.rows - sum(len(x) for x in loops)))
+    parts = loops
+    if more is None:
+        parts = parts + still(blocks.limits + blocks.boxes)
     else:
-        last = constraint_acceleration(sys, contact_rows(sys, q, found), q, v)
-    return jnp.concatenate([*of_loops, still, last])
+        _, one_sided, boxes = more.counts
+        parts = parts + bias(more.soft) + still(blocks.limits - one_sided) + bias(more.limits)
+        parts = parts + still(blocks.boxes - boxes) + bias(more.boxes)
+    if isinstance(found, Pooled):
+        parts = parts + [pooled_bias(sys, q, v, found)]
+    elif found is not None:
+        parts = parts + bias(contact_rows(sys, q, found))
+    return jnp.concatenate(parts)
 
 
 def mechanism_delassus(damped: System, made: Rows, q: Array) -> Array:

@@ -5,6 +5,7 @@ from jaxrbd.dual.blocks import Blocks
 from jaxrbd.dual.operator import Operator
 from jaxrbd.dual.penalties import Balanced, Fixed, Linear, Penalty, Spectral
 from jaxrbd.dual.problem import Problem, problem
+from jaxrbd.dual.reduced import Reduced
 from jaxrbd.dual.residuals import Mode, Residuals
 from jaxrbd.dual.solve import DualStats, Impulses, solve
 from jaxrbd.dual.solver import Solver
@@ -25,6 +26,7 @@ __all__ = [
     "Operator",
     "Penalty",
     "Problem",
+    "Reduced",
     "Residuals",
     "Solver",
     "Spectral",

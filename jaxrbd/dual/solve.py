@@ -10,6 +10,7 @@ from jaxrbd.dual.kernels import solver_kernel
 from jaxrbd.dual.matrix_free import solve_free
 from jaxrbd.dual.operator import is_operator
 from jaxrbd.dual.problem import Problem
+from jaxrbd.dual.reduced import Reduced
 from jaxrbd.dual.residuals import NUMBERS, Residuals
 from jaxrbd.dual.solver import Solver
 from jaxrbd.dual.splitting import NBGS, RAISIM
@@ -87,6 +88,7 @@ def _suits(problem: Problem, solver: Solver) -> None:
             "dual.ADMM(polish=0), or make the problem with D.dense()."
         )
     dims = problem.blocks.contacts
+    solver = solver.inner if isinstance(solver, Reduced) else solver
     flat = isinstance(solver, RAISIM) or (isinstance(solver, NBGS) and solver.local_law == "dissipation")
     if flat and any(d > 3 for d in dims):
         raise ArgumentError(

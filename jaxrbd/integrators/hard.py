@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 
 from jaxrbd.constraints.jacobian import constraint_error, constraint_jacobian
 from jaxrbd.contact.contacts import Contacts
+from jaxrbd.contact.joint_rows import JointRows
 from jaxrbd.contact.mechanism import ContactStats, Moment, Stabilisation, mechanism_problem
 from jaxrbd.contact.pooled import Pooled
 from jaxrbd.contact.rows import Rows, limited, mechanism_delassus, mechanism_rows
@@ -56,6 +58,7 @@ class HardContact:
     `implicit`: "dampers" of the joints; "all": their springs and the model's position and velocity servos,
     too, so that stiff ones need no small step; "none".
     `solver`: of the dual problem, `dual.NBGS()` for robots on their feet, `dual.ADMM()` for loops and stacks.
+    `joints`: rows and forces of joints that are no freedoms of the System, `m.joints(u)` of `rbd.maximal`.
     The State's memory are the last impulses, from which it starts.
     """
 
@@ -69,6 +72,7 @@ class HardContact:
     soft: Soft = Soft()
     scheme: str = static(default="semi-implicit")
     implicit: str = static(default="dampers")
+    joints: Callable[..., JointRows] | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "dt", read_dt(self.dt))
@@ -85,13 +89,15 @@ class HardContact:
             raise ArgumentError(
                 f"HardContact: soft is {self.soft!r}, expected contact.Soft(contacts=contact.Softening())."
             )
+        if self.joints is not None and self.scheme == "midpoint":
+            raise ArgumentError('HardContact: joints= needs scheme="semi-implicit"; its laws are of order 1.')
         if not isinstance(self.limits, int) or self.limits < 0:
             raise ArgumentError(
                 f"HardContact: limits is {self.limits!r}, expected True, False or how many of the nearest."
             )
 
     def begin(self, problem: StepProblem, state: State) -> State:
-        made = self._rows(problem, state.q)
+        made = self._rows(problem, state.q, self._joint_rows(problem, state))
         m = 0 if made is None else made.blocks.rows
         held = state.memory if state.memory is not None else jnp.zeros(m, problem.sys.dtype)
         return State(state.q, state.v, held)
@@ -105,7 +111,10 @@ class HardContact:
         slopes = gains(sys, q, v, problem.u, self.implicit)
         force = -dt * slopes.stiffness * opened(sys, q, v)[2] if self.implicit == "all" else None
         damped, a = self._free(problem, slopes, (q, v), force, (dt, dt * dt), problem.t)
-        made = self._rows(problem, q)
+        more = self._joint_rows(problem, state)
+        if more is not None:
+            a = a + mass_matrix_solve(damped, q, more.force)
+        made = self._rows(problem, q, more)
         if made is None:
             q1, v1 = advance(sys, q, v, a, dt)
             return Solution(State(q1, v1, state.memory), jnp.int32(Result.converged), None)
@@ -211,7 +220,12 @@ class HardContact:
             none["friction"] = 0 * sys.friction
         return sys.replace(**none) if none else sys
 
-    def _rows(self, problem: StepProblem, q) -> Rows | None:
+    def _joint_rows(self, problem: StepProblem, state: State) -> JointRows | None:
+        if self.joints is None:
+            return None
+        return self.joints(problem.sys, state.q, state.v, jnp.asarray(self.dt, problem.sys.dtype))
+
+    def _rows(self, problem: StepProblem, q, more: JointRows | None = None) -> Rows | None:
         sys, found = problem.sys, problem.contacts
         found = found(sys, q) if callable(found) else found
         if not (found is None or isinstance(found, (Contacts, Pooled))):
@@ -224,10 +238,11 @@ class HardContact:
             problem.constraints is None
             and not (found is not None and len(found))
             and not len(limits) + len(dry)
+            and (more is None or not sum(more.counts))
         ):
             return None
         budget = None if isinstance(self.limits, bool) else self.limits
-        return mechanism_rows(sys, q, problem.constraints, found, limits, dry, budget)
+        return mechanism_rows(sys, q, problem.constraints, found, limits, dry, budget, more)
 
     def _slots(self, sys: System) -> tuple[np.ndarray, np.ndarray]:
         """Limits and dry friction that exist: read off the numbers where they are known, else all of them."""

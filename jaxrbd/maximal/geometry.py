@@ -6,6 +6,7 @@ in front of it; columns are twists, angular first, at the point behind the joint
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ import numpy as np
 
 from jaxrbd.errors import ArgumentError
 from jaxrbd.joints.rotations import quaternion_of
-from jaxrbd.model.system import System
+from jaxrbd.model.system import System, Topology
 from jaxrbd.tree.spatial import rotation_from_quaternion
 from jaxrbd.typing import Array
 
@@ -42,12 +43,38 @@ class Axes(NamedTuple):
 class Placed(NamedTuple):
     """Of n joints: their placement in the parent body, and those of the links that bodies are named after."""
 
-    joint_quaternion: Array  # (n, 4)
+    joint_turn: Array  # (n, 3, 3)
     joint_position: Array  # (n, 3)
-    child_quaternion: Array
+    child_turn: Array
     child_position: Array
-    parent_quaternion: Array
+    parent_turn: Array
     parent_position: Array
+
+    def behind(self) -> tuple[Array, Array]:
+        """The frames behind the joints in the links of their children."""
+        return inverse(self.child_turn, self.child_position)
+
+    def front(self) -> tuple[Array, Array]:
+        """The frames in front of the joints in the links of their parents, or in the world."""
+        turn, position = inverse(self.parent_turn, self.parent_position)
+        return compose(turn, position, self.joint_turn, self.joint_position)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Between which bodies the joints of the original are, in the order of Q; -1 is the world.
+
+    `links`: of every joint, the link of the original that it moves. It is the child's own one, but for joints
+    that close a graph: the original has a stand-in for their child, and this is whom it stands in for.
+    """
+
+    children: tuple[int, ...]
+    parents: tuple[int, ...]
+    links: tuple[int, ...]
+
+    @staticmethod
+    def of_tree(t: Topology) -> Layout:
+        return Layout(tuple(range(t.nb)), t.parents, t.body_frames)
 
 
 class Frames(NamedTuple):
@@ -64,22 +91,28 @@ class Frames(NamedTuple):
         return back @ self.after, apply(back, self.point - self.front)
 
 
-def placed(sys: System, bodies: np.ndarray) -> Placed:
-    """What `frames` reads of a System. q of a free joint on the ground is the pose in the world."""
+def placed(sys: System, layout: Layout, joints: np.ndarray) -> Placed:
+    """What `frames` reads of the original. q of a free joint on the ground is the pose in the world."""
     t = sys.topology
-    parents = np.array(t.parents)[bodies]
-    still = jnp.array([1.0, 0, 0, 0], sys.dtype)
-    root = ((np.array(t.joint_types)[bodies] == "free") & (parents < 0))[:, None]
-    own, carrier = np.array(t.body_frames)[bodies], np.array(t.body_frames)[parents]
-    ground = (parents < 0)[:, None]
-    return Placed(
-        jnp.where(root, still, sys.joint_quaternion[bodies]),
-        jnp.where(root, 0, sys.joint_position[bodies]),
-        sys.frame_quaternion[own],
-        sys.frame_position[own],
-        jnp.where(ground, still, sys.frame_quaternion[carrier]),
-        jnp.where(ground, 0, sys.frame_position[carrier]),
-    )
+    parents = np.array(layout.parents, int)[joints]
+    root = (np.array(t.joint_types)[joints] == "free") & (np.array(t.parents)[joints] < 0)
+    own = np.array(t.body_frames)
+
+    def pose(turn, position, still):
+        eye = jnp.eye(3, dtype=sys.dtype)
+        return jnp.where(still[:, None, None], eye, matrices(turn)), jnp.where(still[:, None], 0, position)
+
+    def link(frames, still):
+        return pose(sys.frame_quaternion[frames], sys.frame_position[frames], still)
+
+    joint = pose(sys.joint_quaternion[joints], sys.joint_position[joints], root)
+    moving = np.zeros(len(joints), bool)
+    child = link(own[joints], moving)
+    stands_for = np.array(layout.links, int)[joints]
+    if (stands_for != own[joints]).any():  # stand-in, then from whom it stands for to the link named so
+        bodies = own[np.array(layout.children, int)[joints]]
+        child = compose(*child, *compose(*inverse(*link(stands_for, moving)), *link(bodies, moving)))
+    return Placed(*joint, *child, *link(own[parents], parents < 0))
 
 
 def links(Q: Array) -> tuple[Array, Array]:
@@ -91,13 +124,32 @@ def links(Q: Array) -> tuple[Array, Array]:
 def frames(x: Placed, R: Array, p: Array, children: np.ndarray, parents: np.ndarray) -> Frames:
     """Joints between bodies whose `links` are at (R, p)."""
 
-    def body(i, quaternion, position):
-        turned = R[i] @ jnp.swapaxes(matrices(quaternion), 1, 2)
-        return turned, p[i] - apply(turned, position)
+    after, point = compose(R[children], p[children], *x.behind())
+    before, front = compose(R[parents], p[parents], *x.front())
+    return Frames(before, front, after, point)
 
-    after, point = body(children, x.child_quaternion, x.child_position)
-    R_p, p_p = body(parents, x.parent_quaternion, x.parent_position)
-    return Frames(R_p @ matrices(x.joint_quaternion), p_p + apply(R_p, x.joint_position), after, point)
+
+def relative_twists(
+    at: Frames, R: Array, p: Array, V: Array, children: np.ndarray, parents: np.ndarray
+) -> Array:
+    """(n, 6) of every child in its parent, at the joint, in world axes."""
+    V = jnp.concatenate([V.reshape(-1, 6), jnp.zeros((1, 6), V.dtype)])  # the world stands still
+    angular, linear = apply(R, V[:, :3]), apply(R, V[:, 3:])
+
+    def at_joint(i):
+        return jnp.concatenate([angular[i], linear[i] + jnp.cross(angular[i], at.point - p[i])], 1)
+
+    return at_joint(children) - at_joint(parents)
+
+
+def compose(R: Array, p: Array, R2: Array, p2: Array) -> tuple[Array, Array]:
+    """Poses one after the other, n of each."""
+    return R @ R2, p + apply(R, p2)
+
+
+def inverse(R: Array, p: Array) -> tuple[Array, Array]:
+    back = jnp.swapaxes(R, 1, 2)
+    return back, -apply(back, p)
 
 
 def axes_of(sys: System, bodies: np.ndarray) -> Axes:
@@ -160,13 +212,13 @@ def dual_columns(S: Array) -> Array:
     return S @ jnp.linalg.inv(jnp.swapaxes(S, 1, 2) @ S)
 
 
-def align(axis: np.ndarray, axis2: np.ndarray | None) -> np.ndarray:
-    """A rotation whose last column is the axis, and whose first is axis2 where there is one; (3, 3)."""
+def align(axis: Array, axis2: Array | None = None) -> Array:
+    """Rotations whose last column is the axis, and whose first is axis2 where there is one; (n, 3, 3)."""
     if axis2 is None:
-        unit = np.eye(3)[np.argmin(np.abs(axis))]
-        axis2 = np.cross(np.cross(axis, unit), axis)
-        axis2 = axis2 / np.linalg.norm(axis2)
-    return np.stack([axis2, np.cross(axis, axis2), axis], 1)
+        unit = jnp.eye(3, dtype=axis.dtype)[jnp.argmin(jnp.abs(axis), 1)]
+        axis2 = jnp.cross(jnp.cross(axis, unit), axis)
+        axis2 = axis2 / jnp.sqrt(jnp.sum(axis2**2, 1, keepdims=True))
+    return jnp.stack([axis2, jnp.cross(axis, axis2), axis], 2)
 
 
 def angle_about(axis: Array, turn: Array) -> Array:

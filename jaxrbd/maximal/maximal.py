@@ -10,19 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrbd.constraints.data import Constraints, combine
-from jaxrbd.constraints.kinds.frames import Frames as Rows
-from jaxrbd.constraints.kinds.frames import between_frames
-from jaxrbd.constraints.kinds.of_model import of_model
-from jaxrbd.constraints.kinds.placing import Options, Place
-from jaxrbd.errors import ArgumentError, warn
+from jaxrbd.constraints.data import Constraints
+from jaxrbd.errors import ArgumentError
+from jaxrbd.forces import check_controls
 from jaxrbd.joints import TYPES
-from jaxrbd.joints.matrices import matrix_from_quaternion
 from jaxrbd.joints.rotations import quaternion_of
 from jaxrbd.maximal.geometry import (
-    HELD,
     Frames,
-    align,
+    Layout,
     apply,
     axes_of,
     check_type,
@@ -32,17 +27,22 @@ from jaxrbd.maximal.geometry import (
     frames,
     links,
     placed,
+    relative_twists,
     vee,
 )
-from jaxrbd.maximal.rows import couplings, crosses, threads
+from jaxrbd.maximal.graph import spread
+from jaxrbd.maximal.joint_rows import mechanism_rows
+from jaxrbd.maximal.laws import JointLaws, Slots, slots_of
+from jaxrbd.maximal.rows import Original
+from jaxrbd.model.builder import Builder
 from jaxrbd.model.compile import build
 from jaxrbd.model.describe import describe
-from jaxrbd.model.description import WORLD, Description, Joint, Pose
-from jaxrbd.model.system import System, Topology, check_system, pytree
+from jaxrbd.model.description import WORLD, Description, Joint
+from jaxrbd.model.system import System, Topology, check_system, pytree, static
 from jaxrbd.tree.arguments import arguments
 from jaxrbd.tree.frames import frame_poses
 from jaxrbd.tree.manifold import integrate
-from jaxrbd.typing import Array, ArrayLike
+from jaxrbd.typing import Array, ArrayLike, DTypeLike
 
 
 @pytree
@@ -51,18 +51,23 @@ class Maximal:
 
     `system` has a free joint per body, in the order of the original's bodies, so that Q is (position,
     quaternion) and V (angular, linear velocity in the body's axes) of one body after the other.
-    `constraints` are the joints, then the loops and couplings of the model. `origin` is the System as it was.
+    `constraints` are the joints, then the loops and couplings of the model. `origin` is the System as it was;
+    of a graph, a tree with a stand-in of unit mass for the child of every joint that closes it, which says
+    what q and v are, but not how they move.
     """
 
     system: System
     constraints: Constraints | None
     origin: System
+    layout: Layout = static()
+    slots: Slots = static()
 
     def to_maximal(self, q: ArrayLike, v: ArrayLike | None = None) -> tuple[Array, Array]:
         """(Q, V) of every body from the coordinates of the joints."""
         sys = self.origin
         q, v = arguments(sys, q=q, v=jnp.zeros(sys.nv, sys.dtype) if v is None else v)
-        own = np.array(sys.topology.body_frames)
+        t = sys.topology
+        own = np.array([i for i, link in zip(t.body_frames, self.layout.links) if i == link])
         poses = lambda t: [x[own] for x in frame_poses(sys, integrate(sys, q, t * v))]  # noqa: E731
         zero, one = jnp.zeros((), sys.dtype), jnp.ones((), sys.dtype)
         (R, p), (dR, dp) = jax.jvp(poses, (zero,), (one,))
@@ -78,8 +83,8 @@ class Maximal:
         """
         sys = self.origin
         Q, V = arguments(self.system, q=Q, v=jnp.zeros(self.system.nv, sys.dtype) if V is None else V)
-        (R, p), at = _joints(sys, Q)
-        relative = _relative_twists(sys, at, R, p, V)
+        (R, p), at, children, parents = self._frames(Q)
+        relative = relative_twists(at, R, p, V, children, parents)
         turn, shift = at.relative()
         q, v = jnp.zeros(sys.nq, sys.dtype), jnp.zeros(sys.nv, sys.dtype)
         for group in groups(sys.topology):
@@ -104,29 +109,81 @@ class Maximal:
         """
         sys = self.origin
         (tau,), (Q,) = arguments(sys, tau=tau), arguments(self.system, q=Q)
-        (R, p), at = _joints(sys, Q)
+        (R, p), at, children, parents = self._frames(Q)
         wrench = jnp.zeros((sys.nb, 6), sys.dtype)  # on the child at the joint, in world axes
         for group in groups(sys.topology):
             i = group.bodies
             dual = dual_columns(columns(group.kind, at.before[i], at.after[i], axes_of(sys, i)))
             wrench = wrench.at[i].set(jnp.einsum("nsk,nk->ns", dual, tau[group.v]))
-        parents = np.array(sys.parents)
-        inner = np.flatnonzero(parents >= 0)
-        on_child = _along_twists(R[:-1], p[:-1], at.point, wrench)
-        on_parent = _along_twists(R[parents[inner]], p[parents[inner]], at.point[inner], -wrench[inner])
-        return on_child.at[parents[inner]].add(on_parent).reshape(-1)
+        on_bodies = jnp.zeros((self.system.nb + 1, 6), sys.dtype)  # the last one is the world
+        for side, sign in ((children, 1), (parents, -1)):
+            on_bodies = on_bodies.at[side].add(_along_twists(R[side], p[side], at.point, sign * wrench))
+        return on_bodies[:-1].reshape(-1)
+
+    def _frames(self, Q: Array) -> tuple[tuple[Array, Array], Frames, np.ndarray, np.ndarray]:
+        """Poses of the bodies' links and the world, the frames of all joints, and between whom these are."""
+        children, parents = (np.array(x, int) for x in (self.layout.children, self.layout.parents))
+        R, p = links(Q)
+        at = placed(self.origin, self.layout, np.arange(self.origin.nb))
+        return (R, p), frames(at, R, p, children, parents), children, parents
+
+    def original(self) -> Original:
+        """What functions of rows read."""
+        return Original(self.origin, self.system, self.layout)
+
+    def at(self, sys: System) -> Maximal:
+        """The same mechanism with other numbers: masses, placements, axes, limits, all leaves of `sys`, which
+        is `origin` with some of them exchanged. A pure function: derivatives reach them all through it. Rows
+        are where they were: a joint that had no limit, friction or armature gets none.
+        """
+        check_system(sys, "Maximal.at")
+        if sys.topology != self.origin.topology:
+            raise ArgumentError(
+                f"Maximal.at: {sys.name!r} is no {self.origin.name!r} with other numbers. Make it by "
+                "m.origin.replace(...)."
+            )
+        free = _with_numbers(self.system, sys)
+        return replace(
+            self, system=free, origin=sys, constraints=mechanism_rows(Original(sys, free, self.layout))
+        )
+
+    def joints(
+        self,
+        u: ArrayLike | None = None,
+        *,
+        limits: bool = True,
+        dry_friction: bool = True,
+        implicit: bool = True,
+    ) -> JointLaws:
+        """What acts along the freedoms of the joints, for `HardContact(joints=...)`: limits, dry friction,
+        armature and dampers as rows of the dual problem, springs and actuators under controls u.
+
+        Servos (actuators with a gain on position or velocity) are rows, too, implicit in what they measure
+        and bounded by their force; `implicit=False` leaves them forces at the start of the step.
+        """
+        controls = None if u is None else check_controls(self.origin, u)
+        return JointLaws(self, controls, limits, dry_friction, implicit)
 
 
-def maximal(sys: System) -> Maximal:
+def maximal(model: System | Builder | Description, *, dtype: DTypeLike | None = None) -> Maximal:
     """The same mechanism in maximal coordinates: six numbers of velocity per body, joints as constraints.
 
     Every joint type of the library, loops and couplings of the model included; couplings hold velocities, so
     that no whole turn is lost, and what is off stays off. Give `constraints=m.constraints` to
     `constrained_dynamics`, `step` with HardContact, or `delassus_matrix`; positions come back from
-    `m.from_maximal`. Joint limits, dry friction and armature are not carried over (a warning names them);
-    springs, dampers and actuators are, by `m.forces`. Call it outside of jit; derivatives by placements of
-    joints do not reach the rows, those by masses, Q and V do. [LOOPS] IV.
+    `m.from_maximal`. What else joints do goes into a step by `HardContact(joints=m.joints(u))`.
+
+    A `Builder(graph=True)`, or a Description, may have any graph of joints: several on one body, rings, no
+    root. What no joint holds to the world is free. Call it outside of jit; inside, `m.at(sys)` makes it anew
+    with other numbers. [LOOPS] IV.
     """
+    if isinstance(model, System):
+        sys, stand_ins = model, {}
+        if dtype is not None:
+            sys = sys.astype(dtype)
+    else:
+        d, stand_ins = spread(model.description() if isinstance(model, Builder) else model)
+        sys = build(d, dtype=dtype)
     t = check_system(sys, "maximal").topology
     if t.clusters:
         raise ArgumentError(
@@ -134,69 +191,59 @@ def maximal(sys: System) -> Maximal:
         )
     for name, kind in zip(t.joint_names, t.joint_types):
         check_type(name, kind)
-    _name_losses(sys)
-    free = build(_cut(describe(sys), sys), dtype=sys.dtype)
-    if free.body_names != sys.body_names:
+    free = build(_cut(describe(sys), sys, stand_ins), dtype=sys.dtype)
+    made = Maximal(free, None, sys, _layout(sys, free, stand_ins), slots_of(sys))
+    return _finished(made)
+
+
+@jax.jit
+def _finished(m: Maximal) -> Maximal:
+    """With its rows, and the default pose of the original."""
+    m = m.at(m.origin)
+    return replace(m, system=m.system.replace(q0=m.to_maximal(m.origin.q0)[0]))
+
+
+def _cut(d: Description, sys: System, stand_ins: dict[str, str]) -> Description:
+    """Every moving joint becomes a free one on the world; loops between bodies stay."""
+    moving = set(sys.topology.joint_names)
+    free = lambda j: Joint(j.name, "free", WORLD, j.child)  # noqa: E731
+    joints = tuple(free(j) if j.name in moving else j for j in d.joints if j.child not in stand_ins)
+    bodies = tuple(b for b in d.bodies if b.name not in stand_ins)
+    loops = tuple(x for x in d.loops if x.kind != "coupling")
+    return replace(d, bodies=bodies, joints=joints, loops=loops, linear=(), actuators=(), keyframes=())
+
+
+def _layout(sys: System, free: System, stand_ins: dict[str, str]) -> Layout:
+    t = sys.topology
+    if free.body_names != tuple(name for name in t.body_names if name not in stand_ins):
         raise ArgumentError(
             f"maximal: the bodies of {sys.name!r} changed their order, which is a defect here."
         )
-    q0 = jax.jit(lambda q: Maximal(free, None, sys).to_maximal(q)[0])(sys.q0)
-    free = free.replace(q0=q0)
-    parts = [_joint_rows(sys, free, i) for i in range(sys.nb) if HELD[t.joint_types[i]]]
-    parts += threads(sys, free) + crosses(sys, free)
-    if any(kind != "coupling" and on for kind, on in zip(t.loop_kinds, t.loop_active)):
-        parts.append(of_model(free))
-    parts += couplings(sys, free)
-    return Maximal(free, combine(*parts) if parts else None, sys)
+    link = {name: i for i, name in enumerate(t.frame_names[: t.link_count])}
+    links = tuple(link[stand_ins.get(name, name)] for name in t.body_names)
+    number = {t.body_names.index(name): n for n, name in enumerate(free.body_names)} | {-1: -1}
+    children = tuple(number[t.frame_bodies[i]] for i in links)
+    return Layout(children, tuple(number[i] for i in t.parents), links)
 
 
-def _cut(d: Description, sys: System) -> Description:
-    """Every moving joint becomes a free one on the world; loops between bodies stay."""
-    t = sys.topology
-    moving = set(t.joint_names)
-    free = lambda j: Joint(j.name, "free", WORLD, j.child)  # noqa: E731
-    joints = tuple(free(j) if j.name in moving else j for j in d.joints)
-    loops = tuple(x for x in d.loops if x.kind != "coupling")
-    return replace(d, joints=joints, loops=loops, linear=(), actuators=(), keyframes=())
-
-
-def _name_losses(sys: System) -> None:
-    lost = []
-    inner = np.array([t != "free" for t in sys.joint_types])
-    dofs = np.repeat(inner, np.diff(sys.topology.v_starts))
-    host = lambda x: np.asarray(jax.device_get(x))[dofs]  # noqa: E731
-    if (np.isfinite(host(sys.lower)) | np.isfinite(host(sys.upper))).any():
-        lost.append("joint limits")
-    if (host(sys.friction) > 0).any():
-        lost.append("dry friction")
-    if (host(sys.armature) > 0).any():
-        lost.append("armature")
-    if lost:
-        warn(f"maximal: {', '.join(lost)} of {sys.name!r} are not carried over to maximal coordinates.")
-
-
-def _joint_rows(sys: System, free: System, i: int) -> Constraints:
-    """The directions that joint i holds, between the frames of two links (or of one and the world)."""
-    t = sys.topology
-    kind, parent, name = t.joint_types[i], t.parents[i], t.joint_names[i]
-    axis, axis2 = np.asarray(sys.axis[i], float), np.asarray(sys.axis2[i], float)
-    turn = align(axis, axis2 if kind == "planar" else None)
-    joint = _pose(sys.joint_quaternion[i], sys.joint_position[i])
-    behind = _link_in_body(sys, i).inverse() @ Pose(turn)
-    front = joint @ Pose(turn) if parent < 0 else _link_in_body(sys, parent).inverse() @ joint @ Pose(turn)
-    to = None if parent < 0 else t.body_names[parent]
-    place = Place((behind.R, behind.p), (front.R, front.p))
-    return between_frames(free, Rows, t.body_names[i], to, HELD[kind], place, Options(name=name))
-
-
-def _pose(quaternion, position) -> Pose:
-    return Pose(matrix_from_quaternion(np.asarray(quaternion, float)), np.asarray(position, float))
-
-
-def _link_in_body(sys: System, body: int) -> Pose:
-    """Where the link that carries a body's name sits in the body."""
-    frame = sys.topology.body_frames[body]
-    return _pose(sys.frame_quaternion[frame], sys.frame_position[frame])
+def _with_numbers(free: System, sys: System) -> System:
+    """The free bodies with masses, places of frames and loops, and gravity of the original, by name."""
+    t, own = free.topology, sys.topology
+    where = {name: i for i, name in enumerate(own.frame_names)}
+    frames = np.array([where[name] for name in t.frame_names])
+    links = frames[: t.link_count]
+    loops = np.array([own.loop_names.index(name) for name in t.loop_names], int)
+    return free.replace(
+        mass=sys.mass[links],
+        com=sys.com[links],
+        inertia=sys.inertia[links],
+        frame_position=sys.frame_position[frames],
+        frame_quaternion=sys.frame_quaternion[frames],
+        gravity=sys.gravity,
+        loop_position=sys.loop_position[loops],
+        loop_quaternion=sys.loop_quaternion[loops],
+        loop_coefficients=sys.loop_coefficients[loops],
+    )
 
 
 # --- where joints are ------------------------------------------------------------------------------------
@@ -228,24 +275,6 @@ def _angles(t: Topology) -> np.ndarray:
         if not TYPES[group.kind].on_manifold:
             mask[group.q] = TYPES[group.kind].angles
     return mask
-
-
-def _joints(sys: System, Q: Array) -> tuple[tuple[Array, Array], Frames]:
-    """Poses of the bodies' links and the world, and the frames of all joints."""
-    every = np.arange(sys.nb)
-    R, p = links(Q)
-    return (R, p), frames(placed(sys, every), R, p, every, np.array(sys.parents))
-
-
-def _relative_twists(sys: System, at: Frames, R: Array, p: Array, V: Array) -> Array:
-    """(nb, 6) of every body in its parent, at the joint, in world axes."""
-    V = jnp.concatenate([V.reshape(-1, 6), jnp.zeros((1, 6), V.dtype)])  # the world stands still
-    angular, linear = apply(R, V[:, :3]), apply(R, V[:, 3:])
-
-    def at_joint(i):
-        return jnp.concatenate([angular[i], linear[i] + jnp.cross(angular[i], at.point - p[i])], 1)
-
-    return at_joint(np.arange(sys.nb)) - at_joint(np.array(sys.parents))
 
 
 def _along_twists(R: Array, p: Array, point: Array, wrench: Array) -> Array:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,14 +17,19 @@ from jaxrbd.constraints.data import Constraints
 from jaxrbd.constraints.kinds.function import function, velocity_function
 from jaxrbd.maximal.geometry import (
     Axes,
+    Frames,
+    Layout,
     Placed,
     angle_about,
     apply,
     axes_of,
+    columns,
     coordinates,
+    dual_columns,
     frames,
     links,
     placed,
+    relative_twists,
 )
 from jaxrbd.model.system import System
 from jaxrbd.tree.manifold import integrate
@@ -39,14 +44,12 @@ class Between:
     parent: int  # -1: the world
     kind: str
 
-    def numbers(self, sys: System) -> tuple[Placed, Axes]:
-        """What it reads of the original System."""
-        mine = np.array([self.child])
-        return placed(sys, mine), axes_of(sys, mine)
+    def frames(self, Q: Array, x: Placed) -> Frames:
+        R, p = links(Q)
+        return frames(x, R, p, np.array([self.child]), np.array([self.parent]))
 
     def pose(self, Q: Array, x: Placed) -> tuple[Array, Array]:
-        R, p = links(Q)
-        return frames(x, R, p, np.array([self.child]), np.array([self.parent])).relative()
+        return self.frames(Q, x).relative()
 
     def coordinate(self, Q: Array, x: tuple[Placed, Axes]) -> Array:
         """The joint's one number."""
@@ -116,47 +119,79 @@ class Sum(Coupling):
         return jnp.sum(x["coefficients"] * q)
 
 
-def between(sys: System, i: int) -> Between:
-    return Between(i, sys.parents[i], sys.joint_types[i])
+@dataclass(frozen=True)
+class Rate:
+    """Rates of some freedoms of one joint, each times a sign."""
+
+    at: Between
+    dofs: tuple[int, ...]  # counted within the joint
+
+    def __call__(self, free: System, Q: Array, V: Array, x: tuple[Placed, Axes, Array]) -> Array:
+        R, p = links(Q)
+        at = self.at.frames(Q, x[0])
+        children, parents = np.array([self.at.child]), np.array([self.at.parent])
+        dual = dual_columns(columns(self.at.kind, at.before, at.after, x[1]))
+        rates = jnp.einsum("nsk,ns->k", dual, relative_twists(at, R, p, V, children, parents))
+        return x[2] * rates[np.array(self.dofs)]
 
 
-def _names(sys: System, free: System, joints) -> list[str]:
-    """Free joints of the bodies on both sides."""
-    bodies = {b for j in joints for b in (j.child, j.parent) if b >= 0}
-    return [free.joint_names[b] for b in sorted(bodies)]
+class Original(NamedTuple):
+    """The System as it was, its bodies in free ones, and between which of them its joints are."""
+
+    sys: System
+    free: System
+    layout: Layout
+
+    def between(self, i: int) -> Between:
+        return Between(self.layout.children[i], self.layout.parents[i], self.sys.joint_types[i])
+
+    def numbers(self, i: int) -> tuple[Placed, Axes]:
+        """What a `Between` reads."""
+        mine = np.array([i])
+        return placed(self.sys, self.layout, mine), axes_of(self.sys, mine)
+
+    def names(self, joints) -> list[str]:
+        """Free joints of the bodies on both sides of these."""
+        sides = [self.between(i) for i in joints]
+        bodies = {b for j in sides for b in (j.child, j.parent) if b >= 0}
+        return [self.free.joint_names[b] for b in sorted(bodies)]
 
 
-def _of_type(sys: System, free: System, kind: str, make, word: str) -> list[Constraints]:
-    found = []
-    for i, (name, own) in enumerate(zip(sys.joint_names, sys.joint_types)):
-        if own == kind:
-            at = between(sys, i)
-            joints = _names(sys, free, [at])
-            found.append(
-                function(free, make(at), params=at.numbers(sys), joints=joints, name=f"{name} {word}")
-            )
-    return found
+def _of_type(x: Original, kind: str, make, word: str) -> list[Constraints]:
+    return [
+        function(x.free, make(x.between(i)), params=x.numbers(i), joints=x.names([i]), name=f"{name} {word}")
+        for i, (name, own) in enumerate(zip(x.sys.joint_names, x.sys.joint_types))
+        if own == kind
+    ]
 
 
-def threads(sys: System, free: System) -> list[Constraints]:
+def threads(x: Original) -> list[Constraints]:
     """One row per screw."""
-    return _of_type(sys, free, "screw", Thread, "thread")
+    return _of_type(x, "screw", Thread, "thread")
 
 
-def crosses(sys: System, free: System) -> list[Constraints]:
+def crosses(x: Original) -> list[Constraints]:
     """One row per universal joint."""
-    return _of_type(sys, free, "universal", Cross, "cross")
+    return _of_type(x, "universal", Cross, "cross")
 
 
-def couplings(sys: System, free: System) -> list[Constraints]:
+def rate(x: Original, i: int, dofs: tuple[int, ...], sign: Array) -> Constraints:
+    """sign times the rates of some freedoms of joint i, which are counted within it."""
+    return velocity_function(
+        x.free, Rate(x.between(i), dofs), params=(*x.numbers(i), sign), joints=x.names([i]),
+        name=f"{x.sys.joint_names[i]} rate",
+    )  # fmt: skip
+
+
+def couplings(x: Original) -> list[Constraints]:
     """One row per coupling, mimic joint and linear coupling of the model, at the level of velocities."""
+    sys = x.sys
     t, found = sys.topology, []
 
     def add(kind: type[Coupling], name: str, joints, coefficients) -> None:
-        sides = tuple(between(sys, j) for j in joints)
-        x = {"joints": [s.numbers(sys) for s in sides], "coefficients": coefficients}
-        named = _names(sys, free, sides)
-        found.append(velocity_function(free, kind(sides), params=x, joints=named, name=name))
+        row = kind(tuple(x.between(j) for j in joints))
+        params = {"joints": [x.numbers(j) for j in joints], "coefficients": coefficients}
+        found.append(velocity_function(x.free, row, params=params, joints=x.names(joints), name=name))
 
     for k, (name, kind, (a, b)) in enumerate(zip(t.loop_names, t.loop_kinds, t.loop_frames)):
         if kind == "coupling" and t.loop_active[k]:

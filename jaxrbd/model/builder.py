@@ -58,8 +58,9 @@ class Builder:
     ellipsoid = staticmethod(_shapes.ellipsoid)
     capsule_between = staticmethod(_shapes.capsule_between)
 
-    def __init__(self, name: str = "model", gravity: Numbers = (0.0, 0.0, -9.81)):
-        self.name = name
+    def __init__(self, name: str = "model", gravity: Numbers = (0.0, 0.0, -9.81), *, graph: bool = False):
+        """`graph`: joints may form any graph, several on one body, rings; `rbd.maximal(b)` takes those."""
+        self.name, self.graph = name, graph
         self.gravity = values.vector(f"model {name!r}", "gravity", gravity)
         self._bodies: dict[str, Body] = {}
         self._joints: dict[str, Joint] = {}
@@ -144,7 +145,11 @@ class Builder:
         parent = WORLD if parent is None else parent
         self._need_body(where, "parent", parent, world=True)
         self._need_body(where, "child", child)
-        self._check_tree(where, parent, child)
+        if self.graph:
+            if parent == child:
+                raise ModelError(where, f"it joins {child!r} to itself", "Join two bodies.")
+        else:
+            self._check_tree(where, parent, child)
         if rpy is not None and R is not None:
             raise ModelError(where, "both rpy and R were given", "Give one of them.")
         rotation = (
@@ -323,7 +328,7 @@ class Builder:
         return Description(
             name=self.name,
             bodies=tuple(self._bodies.values()),
-            joints=self._root_joints() + joints,
+            joints=joints if self.graph else self._root_joints() + joints,
             loops=tuple(self._loops.values()),
             linear=tuple(self._gears.values()),
             actuators=tuple(self._actuators.values()),
@@ -339,6 +344,12 @@ class Builder:
 
     def build(self, **options: Any) -> System:
         """Compile to a System; options as of `build(description, dtype=, strict=, base=)`."""
+        if self.graph:
+            where = f"<builder {self.name}>"
+            cause = "its joints may form any graph, but those of a System form a tree"
+            raise ModelError(
+                where, cause, "Use rbd.maximal(b), or leave out graph=True and close with loop(...)."
+            )
         return build(self.description(), **options)
 
     # --- checks ------------------------------------------------------------------------------------------

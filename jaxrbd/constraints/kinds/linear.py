@@ -42,6 +42,7 @@ class LinearCoupling(Entry):
         """u = Σ c v,  J̇v = 0."""
         t, q, v = scene.sys.topology, scene.q, scene.v
         coordinate = joint_coordinates(t)
+        q = jnp.concatenate([q, jnp.zeros_like(q[:1])])  # of a freedom without a scalar coordinate: zero
         c = gather(scene.con.parameter, which)
         error, speed, kappa = [], [], []
         for k, e in enumerate([scene.con.entries[i] for i in which]):
