@@ -10,13 +10,13 @@ singular, and the inverse that of D_EE + ε, refined, which is right for all tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import jax
 import jax.numpy as jnp
 
 from jaxrbd.dual.blocks import Blocks
-from jaxrbd.dual.problem import diagonal
+from jaxrbd.dual.scaling import diagonal
 from jaxrbd.dual.small import inverse, times
 from jaxrbd.dual.solver import Answer, Rows, Solver
 from jaxrbd.dual.splitting import NBGS
@@ -40,6 +40,7 @@ class Reduced(Solver):
     tolerance: float | None = field(init=False, default=None)
     gradients: str = field(init=False, default="implicit")
     smoothing: float = field(init=False, default=1e-2)
+    warm_scale: float = field(init=False, default=1.0)
     inner: Solver = SWEEPS
 
     def __post_init__(self):
@@ -47,8 +48,8 @@ class Reduced(Solver):
             raise ArgumentError(
                 f"Reduced: inner is {self.inner!r:.80}, expected another solver such as dual.NBGS()."
             )
-        for name in ("iterations", "tolerance", "gradients", "smoothing"):
-            object.__setattr__(self, name, getattr(self.inner, name))
+        for shared in fields(Solver):
+            object.__setattr__(self, shared.name, getattr(self.inner, shared.name))
 
     @property
     def model(self) -> str:
