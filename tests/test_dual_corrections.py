@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrbd import dual
+import jaxrbd as rbd
+from jaxrbd import contact, dual
 from jaxrbd.dual import cones
 from jaxrbd.dual.local import ConicSection, Contact, ExactCoulomb
 
@@ -258,3 +259,21 @@ def test_14_what_pgs_ccp_solves(quadrupeds):
         solver = dual.PGS(iterations=2000, tolerance=1e-8, law="ccp", de_saxce=de_saxce)
         found = solved(quadrupeds, solver).stats.residuals
         assert (found.ncp.max() < 1e-6) == de_saxce and (found.ccp.max() < 1e-6) != de_saxce
+
+
+def test_15_restitution_where_bodies_touch_within_the_step():
+    """E v⁻ on every contact bounces before bodies meet; it counts where they touch within the step."""
+    b = rbd.Builder("ball")
+    b.body("ball", 1.0, shapes=[b.sphere(0.1)])
+    b.joint("root", "free", None, "ball")
+    sys = b.build(dtype="float64")
+    ground = contact.on_plane(sys, ["ball"], radius=0.1, restitution=0.8)
+    integrator = rbd.HardContact(dt=2e-3)
+
+    def after(gap):
+        q = jnp.array([0, 0, 0.1, 1, 0, 0, 0.0]).at[2].add(gap)
+        state = rbd.State(q, jnp.array([0, 0, 0, 0, 0, -1.0]))
+        return rbd.rollout(sys, state, steps=1, integrator=integrator, contacts=ground).value.v[-1, 5]
+
+    far, near = jax.jit(jax.vmap(after))(jnp.array([0.01, 0.001]))
+    np.testing.assert_allclose([far, near], [-1 - 9.81 * 2e-3, 0.8], atol=1e-9)
