@@ -14,14 +14,14 @@ of bodies can touch): a plane against a set of points, no collision detection.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import jaxrbd as rbd
-from benchmarks.suite.systems import Mechanism, mechanism
+from benchmarks.suite.systems import Mechanism
 from jaxrbd import constraints as con
 from jaxrbd.contact.contacts import contact_rows
 
@@ -49,10 +49,9 @@ class Sample:
     v_f: np.ndarray
     mu: np.ndarray
     gap: np.ndarray
-    error: np.ndarray  # of the joints' rows, before the step
     bodies: int
     count: int
-    rank_J: int
+    rank: int  # of the Jacobian of the joints
 
     @property
     def slots(self) -> int:
@@ -102,15 +101,15 @@ def classes_of(nb: int, joints: int, joint_rows: int, rank: int, contacts: int) 
 def wanted(m: Mechanism, most_rows: int) -> dict[str, int]:
     """How many contacts a sample of every class has; a class that a system cannot be in is left out.
 
-    Problems of more than `most_rows` are left out, too.
+    So are dense contacts where the problem would have more than `most_rows`.
     """
     nb, joints, rows = len(m.bodies), len(m.joints), m.counts().rows
     found = {"joints": 0} if joints else {}
     found |= {"single contact": 1, "sparse contacts": 2 if nb < 3 else 4}
     if joints:
         found["dense constraints"] = max(3, (6 * nb - rows) // 3 + 1)
-    found["dense contacts"] = 2 * nb + 2
-    return {k: n for k, n in found.items() if rows + 3 * n <= most_rows}
+    dense = 2 * nb + 2
+    return found | ({"dense contacts": dense} if rows + 3 * dense <= most_rows else {})
 
 
 def slots_of(m: Mechanism, count: int) -> list[tuple[int, np.ndarray]]:
@@ -185,7 +184,7 @@ def states(m: Mechanism, sys: rbd.System, count: int, rng) -> tuple[np.ndarray, 
 
 @dataclass
 class Former:
-    """D, v_f, J of one mechanism with so many contact slots, by the library, in one program."""
+    """D and v_f of one mechanism with so many contact slots, by the library, in one program."""
 
     m: Mechanism
     slots: int
@@ -216,18 +215,14 @@ class Former:
             )  # fmt: skip
             parts.append(contact_rows(free, Q, found))
         rows = con.combine(*parts)
-        n = sum(self.joints)
         D = con.delassus_matrix(free, rows, Q, "efpa")
-        v_f = con.constraint_velocity(free, rows, Q, V)
-        v_f = v_f + DT * con.constraint_acceleration(free, rows, Q, V, a)
-        error = con.constraint_error(free, rows, Q)[:n]
+        v_f = DT * con.constraint_acceleration(free, rows, Q, V, a + V / DT)  # J (V + dt a) + dt J̇ V
         push = SHARE * jnp.minimum(gap, 0) / DT + jnp.maximum(gap, 0) / DT
-        v_f = v_f.at[:n].add(SHARE * error / DT)
-        v_f = v_f.at[n + 2 :: 3].add(push)
-        return 0.5 * (D + D.T), v_f, con.constraint_jacobian(free, rows, Q), error, V
+        v_f = v_f.at[sum(self.joints) + 2 :: 3].add(push)
+        return 0.5 * (D + D.T), v_f, Q, V
 
     def draw(self, count: int, seed: int = 0):
-        """What `run` gives for `count` random states, and their frictions and gaps."""
+        """What `run` gives for `count` random states (D, v_f, Q, V), and their frictions and gaps."""
         rng = np.random.default_rng([seed, zlib.crc32(self.m.name.encode())])
         d, v, tau = states(self.m, self.sys, count, rng)
         normal = np.concatenate([0.1 * rng.normal(size=(count, 2)), np.ones((count, 1))], 1)
@@ -236,42 +231,45 @@ class Former:
         mu = rng.uniform(0.3, 1, size=(count, self.slots))
         return [np.asarray(x) for x in self.run(d, v, tau, normal, gap, mu)], mu, gap
 
-    def samples(self, targets: dict[str, int], count: int, seed: int = 0) -> list[Sample]:
-        """`count` samples per class of `targets` {class: contacts}, in slots of this program."""
-        (D, v_f, J, error, _), mu, gap = self.draw(count, seed)
-        m, n, found = self.m, sum(self.joints), []
-        nb = len(m.bodies)
-        for kind, contacts in targets.items():
-            for s in range(count):
-                live = n + 3 * contacts
-                rank = int(np.linalg.matrix_rank(J[s, :live])) if live else 0
-                met = classes_of(nb, len(m.joints), n, rank, contacts)
-                own = next(iter(met)) if kind == "joints" else kind
-                if own not in met:
-                    raise AssertionError(f"{m.name}: {contacts} contacts are no {kind}")
-                A, b = D[s].copy(), v_f[s].copy()
-                A[live:], A[:, live:], b[live:] = 0, 0, 0
-                rest = np.arange(live, len(b))
-                A[rest, rest] = np.mean(np.diag(D[s]))
-                sample = Sample(
-                    m.name, own, self.joints, A, b, mu[s], gap[s], error[s], nb, contacts, rank
-                )  # fmt: skip
-                found.append(sample)
-        return found
+    def samples(self, groups: list[dict[str, int]], count: int, seed: int = 0) -> list[list[Sample]]:
+        """`count` samples per class of every group {class: contacts}; a group's have equally many slots."""
+        (D, v_f, _, _), mu, gap = self.draw(count, seed)
+        return [
+            [
+                self.cut_out(kind, n, max(group.values()), D[s], v_f[s], mu[s], gap[s])
+                for kind, n in group.items()
+                for s in range(count)
+            ]
+            for group in groups
+        ]
+
+    def cut_out(self, kind: str, contacts: int, slots: int, D, v_f, mu, gap) -> Sample:
+        """The first `contacts` of them, the other slots empty: zero rows, which stay open."""
+        m, n = self.m, sum(self.joints)
+        live, every = n + 3 * contacts, n + 3 * slots
+        A, b = np.zeros((every, every)), np.zeros(every)
+        A[:live, :live], b[:live] = D[:live, :live], v_f[:live]
+        empty = np.arange(live, every)
+        A[empty, empty] = np.mean(np.diag(D)[:live]) if live else 1.0
+        nb, rank = len(m.bodies), rank_of(D[:n, :n])
+        met = classes_of(nb, len(m.joints), n, rank, contacts)
+        own = next(iter(met)) if kind == "joints" else kind
+        if own not in met:
+            raise AssertionError(f"{m.name} with {contacts} contacts is not a sample of {kind}")
+        return Sample(m.name, own, self.joints, A, b, mu[:slots], gap[:slots], nb, contacts, rank)
 
 
-def programs(name: str, most_rows: int) -> list[tuple[Mechanism, int, dict[str, int]]]:
-    """(mechanism, slots, {class: contacts}): one program for few contacts, one for many."""
-    m = mechanism(name)
+def rank_of(D: np.ndarray) -> int:
+    """Rank of J from D = J M^-1 Jᵀ, rows scaled to a mobility of one."""
+    scale = 1 / np.sqrt(np.diag(D))
+    values = np.linalg.eigvalsh(scale[:, None] * D * scale)
+    return int(np.sum(values > 1e-11 * values[-1])) if len(values) else 0
+
+
+def groups(m: Mechanism, most_rows: int) -> list[dict[str, int]]:
+    """{class: contacts} of the samples that share a shape: large systems have one of many contacts, too."""
     targets = wanted(m, most_rows)
-    few = {k: n for k, n in targets.items() if n <= 4 or "dense contacts" not in targets}
-    many = {k: n for k, n in targets.items() if k not in few}
-    return [(m, max(t.values()), t) for t in (few, many) if t]
-
-
-def shrunk(sample: Sample) -> Sample:
-    """The sample without its empty slots."""
-    n, c = sample.rows, sample.count
-    return replace(sample, D=sample.D[:n, :n], v_f=sample.v_f[:n], mu=sample.mu[:c], gap=sample.gap[:c])
-
-
+    if "dense contacts" not in targets or targets["dense contacts"] <= 10:
+        return [targets]
+    few = {k: n for k, n in targets.items() if n <= 4}
+    return [few, {k: n for k, n in targets.items() if k not in few}]

@@ -249,7 +249,11 @@ def character(
         for i in range(links):
             length = rng.uniform(0.08, 0.2)
             link = _add(
-                m, f"limb {k} link {i}", mass[len(m.bodies)], [0.03, 0.03, length / 2], at - [0, 0, length / 2]
+                m,
+                f"limb {k} link {i}",
+                mass[len(m.bodies)],
+                [0.03, 0.03, length / 2],
+                at - [0, 0, length / 2],
             )
             _join(m, "revolute", parent, link, at, axes[(i + k) % 2] if rng.uniform() < 0.7 else axes[2])
             at, parent = at - [0, 0, length], link
