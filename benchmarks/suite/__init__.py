@@ -1,1 +1,1 @@
-"""The benchmark suite of [LOOPS] VII: systems, samples, metrics and profiles. Run `python -m benchmarks.suite`."""
+"""The benchmark suite of [LOOPS] VII: systems, samples, metrics, profiles. `python -m benchmarks.suite`."""

@@ -112,7 +112,7 @@ def summary(records: list[Record], chosen) -> dict:
             "tolerance": TOLERANCE, "iterations": chosen.iterations, "samples": chosen.samples,
             "seed": chosen.seed, "most_rows": MOST_ROWS,
         },
-        "systems": {n: {**mechanism(n).counts()._asdict(), "off the table": does_not_close(n)} for n in TABLE},
+        "systems": {n: mechanism(n).counts()._asdict() | {"off the table": does_not_close(n)} for n in TABLE},
         "samples": [describe(s, k) for s, k in distinct(main)],
         "wrong verdicts": wrong,
         "orderings": checks,
@@ -143,12 +143,8 @@ def table(records: list[Record], precision: str) -> None:
         share = lambda rs: 100 * np.mean([r.solved for r in rs])  # noqa: E731
         cells = "".join(f"{share([r for r in mine if r.sample.kind == k]):20.0f}" for k in kinds)
         good = [r for r in mine if r.solved]
-        middle = (
-            (np.median([r.iterations for r in good]), 1e3 * np.median([r.seconds for r in good]))
-            if good
-            else (0, 0)
-        )
-        print(f"{solver:14s}{cells}{share(mine):8.0f}{middle[0]:12.0f}{middle[1]:9.2f}")
+        used, taken = (np.median([getattr(r, x) for r in good] or [0]) for x in ("iterations", "seconds"))
+        print(f"{solver:14s}{cells}{share(mine):8.0f}{used:12.0f}{1e3 * taken:9.2f}")
 
 
 if __name__ == "__main__":

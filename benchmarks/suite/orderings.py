@@ -1,4 +1,4 @@
-"""What the study expected of the solvers, asked of the measured answers; each with the margin that was seen."""
+"""What was expected of the solvers, asked of the measured answers; each with the margin that was seen."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 Batch 4096, float32, one XLA device per core, each contender in a process of its own: ours with XLA's
 multi-output fusion and without it, MJX without (its program aborts under it). The quadruped of the zoo, four
 feet of dimension 3, 12 rows, in minimal coordinates; seed 0; standing pose and 0.3 rad (1 sigma) per joint
-and of the base's rotation, 0.3 m of its place; velocities 1 rad/s and 1 m/s, torques 5 N m; friction 0.3 to 1.
+and of the base's rotation, 0.3 m of its place; velocities 1 rad/s and 1 m/s, torques 5 N m; friction 0.3
+to 1.
 """
 
 from __future__ import annotations
@@ -128,8 +129,8 @@ def mjx(batch: int, rounds: int) -> list[dict]:
         geom.contype = geom.conaffinity = 0
     for leg in LEGS:
         spec.body(f"{leg}_calf").add_geom(
-            type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[0.022, 0, 0], pos=[0, 0, -0.213], contype=1, conaffinity=0,
-            condim=3, mass=0,
+            type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[0.022, 0, 0], pos=[0, 0, -0.213], contype=1,
+            conaffinity=0, condim=3, mass=0,
         )  # fmt: skip
     spec.worldbody.add_geom(
         type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], contype=0, conaffinity=1, condim=3
@@ -156,7 +157,7 @@ def mjx(batch: int, rounds: int) -> list[dict]:
         return data.qpos, data.qvel
 
     seconds = best_of(rbd.spread(step), (d, v, tau), rounds)
-    settings = f"elliptic, Newton, {MJX_ITERATIONS} iterations, {MJX_LINE_SEARCH} line search, {DT} s, {model.nv} DoF"
+    settings = f"elliptic, Newton, {MJX_ITERATIONS} iterations, {MJX_LINE_SEARCH} line search, {DT} s"
     return [{"case": "MJX step", "per second": batch / seconds, "settings": settings}]
 
 
