@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import jaxrbd as rbd
-from benchmarks.suite import orderings
-from benchmarks.suite.measure import Record, judge
-from benchmarks.suite.metrics import metrics, profile
-from benchmarks.suite.samples import DT, Former, Sample, classes_of, closed, groups, rank_of, wanted
-from benchmarks.suite.solvers import solvers
-from benchmarks.suite.systems import TABLE, Counts, does_not_close, mechanism
+from benchmarks.loops_suite import orderings
+from benchmarks.loops_suite.measure import Record, judge
+from benchmarks.loops_suite.metrics import metrics, profile
+from benchmarks.loops_suite.samples import DT, Former, Sample, classes_of, closed, groups, rank_of, wanted
+from benchmarks.loops_suite.solvers import solvers
+from benchmarks.loops_suite.systems import TABLE, Counts, does_not_close, mechanism
 from jaxrbd import constraints as con
 
 OFF = {  # where the table does not close, or counts a base's freedoms in one line and not in the other

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks import report
-from benchmarks.suite.measure import Record
-from benchmarks.suite.metrics import profile
-from benchmarks.suite.samples import CLASSES
+from benchmarks.loops_suite.measure import Record
+from benchmarks.loops_suite.metrics import profile
+from benchmarks.loops_suite.samples import CLASSES
 
 FLOOR = 2e-4  # [s], below which a call's own overhead is what differs
 

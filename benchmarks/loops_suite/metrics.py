@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.suite.samples import DT, Sample
+from benchmarks.loops_suite.samples import DT, Sample
 
 
 class Metrics(NamedTuple):

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.suite.metrics import Metrics, metrics
-from benchmarks.suite.samples import Former, Sample, groups
-from benchmarks.suite.systems import mechanism
+from benchmarks.loops_suite.metrics import Metrics, metrics
+from benchmarks.loops_suite.samples import Former, Sample, groups
+from benchmarks.loops_suite.systems import mechanism
 from jaxrbd import dual
 
 TOLERANCE = {"float64": 1e-4, "float32": 1e-4}  # [m/s]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.suite.measure import Record
-from benchmarks.suite.plots import curves
-from benchmarks.suite.solvers import ADAPTIVE, OURS
-from benchmarks.suite.systems import TABLE
+from benchmarks.loops_suite.measure import Record
+from benchmarks.loops_suite.plots import curves
+from benchmarks.loops_suite.solvers import ADAPTIVE, OURS
+from benchmarks.loops_suite.systems import TABLE
 
 NBGS = ("NBGS", OURS[0])
 CONTACT = ("single contact", "sparse contacts", "dense contacts", "dense constraints")

@@ -19,11 +19,11 @@ import numpy as np
 
 import jaxrbd as rbd
 from benchmarks import report
-from benchmarks.suite import orderings, plots, throughput
-from benchmarks.suite.measure import TOLERANCE, Record, judge, samples_of
-from benchmarks.suite.samples import CLASSES, Sample
-from benchmarks.suite.solvers import solvers
-from benchmarks.suite.systems import TABLE, does_not_close, mechanism
+from benchmarks.loops_suite import orderings, plots, throughput
+from benchmarks.loops_suite.measure import TOLERANCE, Record, judge, samples_of
+from benchmarks.loops_suite.samples import CLASSES, Sample
+from benchmarks.loops_suite.solvers import solvers
+from benchmarks.loops_suite.systems import TABLE, does_not_close, mechanism
 
 PARTS = ("solvers", "float32", "preconditioning", "throughput")
 QUICK = ("Box-on-Plane", "Fourbar (free)")

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrbd as rbd
-from benchmarks.suite.solvers import solvers
+from benchmarks.loops_suite.solvers import solvers
 from jaxrbd import constraints as con
 from jaxrbd import dual
 
@@ -165,7 +165,13 @@ def run(quick: bool = False) -> dict:
     """Each contender in its own process; {contender: rows}, printed."""
     found = {}
     for contender in ("ours, fused", "ours, plain", "mjx"):
-        command = [sys.executable, "-m", "benchmarks.suite.throughput", contender, *(["--quick"] * quick)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.loops_suite.throughput",
+            contender,
+            *(["--quick"] * quick),
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             print(f"left out: {contender}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrbd as rbd
-from benchmarks.suite.systems import Mechanism
+from benchmarks.loops_suite.systems import Mechanism
 from jaxrbd import constraints as con
 from jaxrbd.contact.contacts import contact_rows
 
