@@ -20,7 +20,7 @@ import numpy as np
 import jaxrbd as rbd
 from benchmarks import report
 from benchmarks.loops_suite import orderings, plots, throughput
-from benchmarks.loops_suite.measure import TOLERANCE, Record, judge, samples_of
+from benchmarks.loops_suite.measure import TOLERANCE, Record, judge, read, samples_of
 from benchmarks.loops_suite.samples import CLASSES, Sample
 from benchmarks.loops_suite.solvers import solvers
 from benchmarks.loops_suite.systems import TABLE, does_not_close, mechanism
@@ -39,13 +39,19 @@ def main(arguments=None) -> None:
     start = time.perf_counter()
     print(report.machine(), flush=True)
     records: list[Record] = []
-    if set(chosen.parts) - {"throughput"}:
+    samples: list[dict] = []
+    for path in chosen.answers:
+        with open(path, encoding="utf-8") as file:
+            stored = json.load(file)
+        records += [read(row) for row in stored["answers"]]
+        samples += stored["samples"]
+    if not chosen.answers and set(chosen.parts) - {"throughput"}:
         with jax.enable_x64(True):
             for name in chosen.systems:
                 records += run_system(name, chosen)
                 print(f"{name}: {len(records)} answers after {time.perf_counter() - start:.0f} s", flush=True)
-    found = summary(records, chosen) if records else {}
-    if "throughput" in chosen.parts:
+    found = summary(records, samples or described(records), chosen) if records else {}
+    if "throughput" in chosen.parts and not chosen.answers:
         found["throughput"] = throughput.run(quick=chosen.quick)
     if records and chosen.png:
         plots.profiles([r for r in records if r.precision == "float64" and r.preconditioned], chosen.png)
@@ -66,6 +72,7 @@ def options(arguments):
     parser.add_argument("--png", metavar="FILE", help="draw the performance profiles")
     parser.add_argument("--parts", nargs="+", choices=PARTS)
     parser.add_argument("--systems", nargs="+", choices=list(TABLE), default=None)
+    parser.add_argument("--answers", nargs="+", metavar="FILE", default=[], help="of --json, solve nothing")
     parser.add_argument("--samples", type=int, help="of every system and class")
     parser.add_argument("--iterations", type=int, default=ITERATIONS)
     parser.add_argument("--seed", type=int, default=0)
@@ -94,9 +101,8 @@ def run_system(name: str, chosen) -> list[Record]:
     return records
 
 
-def summary(records: list[Record], chosen) -> dict:
+def summary(records: list[Record], samples: list[dict], chosen) -> dict:
     """Everything that goes into the JSON file, printed where a reader wants to see it."""
-    main = [r for r in records if r.precision == "float64" and r.preconditioned]
     wrong = sum(r.wrong for r in records)
     print(f"converged with a residual above the tolerance: {wrong} of {len(records)} answers")
     for precision in TOLERANCE:
@@ -113,16 +119,17 @@ def summary(records: list[Record], chosen) -> dict:
             "seed": chosen.seed, "most_rows": MOST_ROWS,
         },
         "systems": {n: mechanism(n).counts()._asdict() | {"off the table": does_not_close(n)} for n in TABLE},
-        "samples": [describe(s, k) for s, k in distinct(main)],
+        "samples": samples,
         "wrong verdicts": wrong,
         "orderings": checks,
         "answers": [r.row() for r in records],
     }  # fmt: skip
 
 
-def distinct(records: list[Record]) -> list[tuple[Sample, int]]:
+def described(records: list[Record]) -> list[dict]:
     """The samples behind the records, once each."""
-    return list({id(r.sample): (r.sample, r.number) for r in records}.values())
+    main = [r for r in records if r.precision == "float64" and r.preconditioned]
+    return [describe(*x) for x in {id(r.sample): (r.sample, r.number) for r in main}.values()]
 
 
 def describe(s: Sample, number: int) -> dict:

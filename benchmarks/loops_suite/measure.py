@@ -56,6 +56,20 @@ class Record:
         }  # fmt: skip
 
 
+def read(row: dict[str, Any]) -> Record:
+    """A record from its `row`, with no more of its sample than names and counts."""
+    none = np.zeros(0)
+    sample = Sample(
+        row["system"], row["class"], (), np.zeros((0, 0)), none, none, none, 0, row["contacts"], 0
+    )  # fmt: skip
+    found = Metrics(**{k: row[k] for k in Metrics._fields if k != "rows"}, rows=row["argmax"])
+    own = found.ccp if row["solver"].endswith("CCP") else found.ncp
+    return Record(
+        sample, row["sample"], row["solver"], row["precision"], row["preconditioned"],
+        TOLERANCE[row["precision"]], found, own, row["iterations"], row["seconds"], row["converged"],
+    )  # fmt: skip
+
+
 def samples_of(name: str, count: int, most_rows: int, seed: int = 0) -> list[list[Sample]]:
     """Groups of samples of one shape each."""
     m = mechanism(name)
