@@ -149,8 +149,8 @@ def test_metrics_by_hand():
     assert m.sliding == pytest.approx(0.99)
     assert m.ccp == pytest.approx(0.5 * 0.99 / 1.25)  # the relaxation would lift it off
     s, lam = block([0.0, 0.0, 0.0])
-    m = metrics(s, lam)  # v̂_N = -0.02 + 0.5, so nothing is wrong with v̂, but the block falls
-    assert m.dual == 0
+    m = metrics(s, lam)  # v̂ = (1, 0, -0.02 + 0.5) is outside of K* = {μ |v_T| ≤ v_N}: the block falls
+    assert m.dual == pytest.approx(0.02 / 1.25)
     assert m.complementarity == 0
     assert m.penetration == pytest.approx(0.02 * DT)
     s, lam = block([0.0, 0.0, 0.04])  # no friction: λ·v̂ = 0.04 · 0.5 · 1
