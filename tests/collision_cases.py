@@ -1,0 +1,110 @@
+"""Random pairs of shapes for `test_collision.py`, and the same pairs in coal."""
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from jaxrbd.collision.hulls import convex_hull, padded
+from jaxrbd.collision.shapes import Hull, Placed
+
+POINTS = 14  # of the clouds whose hulls stand for meshes
+SIZES = (POINTS, 3 * POINTS - 6, 2 * POINTS - 4, 8)
+
+
+def rotation(rng, n):
+    return Rotation.random(n, random_state=rng).as_matrix()
+
+
+def hulls(rng, n):
+    """n hulls, padded to one size: every third is a box given by its corners, so that it has square faces."""
+    made = []
+    for k in range(n):
+        points = rng.normal(size=(POINTS, 3))
+        points *= rng.uniform(0.3, 0.7, 3) / np.linalg.norm(points, axis=1)[:, None]
+        if k % 3 == 0:
+            corners = np.array([(x, y, z) for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
+            points = corners * rng.uniform(0.1, 0.5, 3)
+        made.append(padded(convex_hull(points), SIZES))
+    return Hull(*(np.stack(x) for x in zip(*made)))
+
+
+def shapes(kind, rng, n):
+    """Placed shapes (R, p, size, data) of one kind, at the origin, about 0.5 m large."""
+    size = np.zeros((n, 4))
+    data = None
+    if kind == "sphere":
+        size[:, 0] = rng.uniform(0.1, 0.5, n)
+    elif kind in ("capsule", "cylinder"):
+        size[:, 0], size[:, 1] = rng.uniform(0.05, 0.4, n), rng.uniform(0.1, 1.0, n)
+    elif kind == "box":
+        size[:, :3] = rng.uniform(0.1, 1.0, (n, 3))
+    elif kind == "ellipsoid":
+        size[:, :3] = rng.uniform(0.1, 0.6, (n, 3))
+    elif kind == "convex":
+        size[:, :3] = rng.uniform(0.7, 1.3, (n, 3))
+        data = hulls(rng, n)
+    return Placed(rotation(rng, n), np.zeros((n, 3)), size, data)
+
+
+def pairs(a, b, rng, n):
+    """Pairs at distances from deep overlap to 1.5 m; a third of them turned alike, or by quarter turns."""
+    A, B = shapes(a, rng, n), shapes(b, rng, n)
+    away = rng.normal(size=(n, 3))
+    away *= (rng.uniform(0, 1.5, n) / np.linalg.norm(away, axis=1))[:, None]
+    R = np.array(B.R)
+    alike = np.arange(n) % 6
+    R[alike == 1] = A.R[alike == 1]
+    quarter = Rotation.from_euler("xyz", rng.integers(0, 4, ((alike == 2).sum(), 3)) * 90, degrees=True)
+    R[alike == 2] = A.R[alike == 2] @ quarter.as_matrix()
+    return A, B._replace(R=R, p=away)
+
+
+def as_coal(kind, x, k):
+    """(shape, transform) of coal for pair k."""
+    import coal
+
+    s, p = x.size[k], x.p[k]
+    R = np.array(x.R[k])
+    if kind == "sphere":
+        shape = coal.Sphere(s[0])
+    elif kind == "capsule":
+        shape = coal.Capsule(s[0], s[1])
+    elif kind == "cylinder":
+        shape = coal.Cylinder(s[0], s[1])
+    elif kind == "box":
+        shape = coal.Box(*s[:3])
+    elif kind == "ellipsoid":
+        shape = coal.Ellipsoid(*s[:3])
+    elif kind == "plane":
+        shape = coal.Halfspace(np.array([0, 0, 1.0]), 0.0)
+    else:
+        shape = convex_of_coal(x.data.vertices[k] * s[:3])
+    return shape, coal.Transform3s(R, np.array(p))
+
+
+def convex_of_coal(points):
+    import coal
+    from scipy.spatial import ConvexHull
+
+    points = np.unique(points, axis=0)
+    hull = ConvexHull(points)
+    vertices, triangles = coal.StdVec_Vec3s(), coal.StdVec_Triangle()
+    for v in points:
+        vertices.append(np.array(v))
+    for t, n in zip(hull.simplices, hull.equations[:, :3]):
+        i, j, k = map(int, t)
+        if np.cross(points[j] - points[i], points[k] - points[i]) @ n < 0:
+            j, k = k, j
+        triangles.append(coal.Triangle(i, j, k))
+    return coal.Convex(vertices, triangles)
+
+
+def coal_distance(a, b, A, B, k):
+    """(signed distance, normal from B to A) by coal."""
+    import coal
+
+    request, result = coal.DistanceRequest(), coal.DistanceResult()
+    request.enable_signed_distance = True
+    request.gjk_tolerance = request.epa_tolerance = 1e-8
+    request.gjk_max_iterations = request.epa_max_iterations = 1000
+    d = coal.distance(*as_coal(a, A, k), *as_coal(b, B, k), request, result)
+    return d, -np.array(result.normal)
