@@ -108,3 +108,29 @@ def coal_distance(a, b, A, B, k):
     request.gjk_max_iterations = request.epa_max_iterations = 1000
     d = coal.distance(*as_coal(a, A, k), *as_coal(b, B, k), request, result)
     return d, -np.array(result.normal)
+
+
+def reach(kind, x, n):
+    """max n·y over every shape (and, of hulls, over its vertices), for directions n; plain NumPy."""
+    local = np.einsum("kji,kj->ki", x.R, n)
+    s = x.size
+    if kind == "sphere":
+        own = s[:, 0]
+    elif kind == "capsule":
+        own = s[:, 0] + s[:, 1] / 2 * np.abs(local[:, 2])
+    elif kind == "cylinder":
+        own = s[:, 0] * np.hypot(local[:, 0], local[:, 1]) + s[:, 1] / 2 * np.abs(local[:, 2])
+    elif kind == "box":
+        own = np.sum(s[:, :3] / 2 * np.abs(local), 1)
+    elif kind == "ellipsoid":
+        own = np.linalg.norm(s[:, :3] * local, axis=1)
+    elif kind == "plane":
+        own = np.where(local[:, 2] > 1 - 1e-12, 0.0, np.inf)
+    else:
+        own = np.max(np.einsum("kvi,ki->kv", x.data.vertices, s[:, :3] * local), 1)
+    return own + np.sum(x.p * n, 1)
+
+
+def separation(a, b, A, B, n):
+    """How far A is from B along n, a lower bound of the signed distance; n points from B to A."""
+    return -reach(a, A, -n) - reach(b, B, n)
