@@ -11,9 +11,10 @@ import numpy as np
 from jaxrbd.collision.broad import nearest_pairs
 from jaxrbd.collision.kinds import touch
 from jaxrbd.collision.shapes import Placed, Touch
-from jaxrbd.collision.table import Group, NamePair, Pairs, body_of, pairs
+from jaxrbd.collision.table import Group, NamePair, Pairs, body_of, table_of
 from jaxrbd.errors import ArgumentError, warn
 from jaxrbd.model.system import System, check_system, pytree, static
+from jaxrbd.model.topology import Topology
 from jaxrbd.tree.frames import frame_poses
 from jaxrbd.typing import Array, ArrayLike
 
@@ -37,13 +38,13 @@ class Distances:
 
 @pytree
 class Touches:
-    """Places where shapes may touch, ready to be contacts; n is fixed, places that do not exist are far apart.
+    """Places where shapes may touch, a fixed number: those that do not exist are far apart.
 
     position    (n, 3)  m   in the middle between the shapes
     normal      (n, 3)  1   from B to A, where A moves
     distance    (n,)    m
     valid       (n,)        whether the place exists
-    pair, slot  (n,)        row of the pair in the table, and which of the pair's places: what a slot is called
+    pair, slot  (n,)        row of the pair in the table, and which of its places
     shape_a, shape_b  (n,)  shapes, indices in the System
     body_a, body_b    (n,)  their moving bodies, -1 for the world
     dropped     ()          pairs that may be near but were beyond the budget
@@ -63,12 +64,13 @@ class Touches:
 
 
 def distances(sys: System, q: ArrayLike, table: Pairs | None = None) -> Distances:
-    """Signed distance of every pair of collision shapes, with nearest points; `table` by `collision.pairs`."""
+    """Signed distance of every pair of collision shapes, with nearest points; `table` by `pairs`."""
     table = default_pairs(sys) if table is None else _checked(table, "distances")
     placed = place(sys, q)
-    found = [
-        jax.vmap(lambda a, b, g=g: _first(touch(*g.kinds, a, b)))(*_sides(g, placed)) for g in table.groups
-    ]
+    found = []
+    for g in table.groups:
+        one = lambda a, b, g=g: _first(touch(*g.kinds, a, b))  # noqa: E731
+        found.append(jax.vmap(one)(*_sides(g, placed)))
     rows = _joined_rows(found, sys.dtype)
     return Distances(*rows, table.names)
 
@@ -126,7 +128,7 @@ def _rows(sys: System, g: Group, found: Touch, index: Array, first: int) -> tupl
 
 
 def overlapping(sys: System, table: Pairs, q: ArrayLike | None = None, depth: float = 1e-6) -> list[NamePair]:
-    """Pairs of links whose shapes overlap at a configuration (the default pose), for `exclude`; they are warned of.
+    """Pairs of links whose shapes overlap at q (the default pose), for `exclude`; a warning names them.
 
     Shapes of the world do not count: a robot may stand in the ground by mistake, which is not to be hidden.
     """
@@ -199,24 +201,9 @@ def _checked(table: Pairs, where: str) -> Pairs:
 
 def default_pairs(sys: System) -> Pairs:
     """`pairs(sys)`, made once per topology."""
-    check_system(sys, "distances")
-    return _tables(_Keyed(sys))
-
-
-class _Keyed:
-    """A System that counts as equal to all others of its topology: a pair table asks for no more."""
-
-    def __init__(self, sys: System):
-        self.sys = sys
-
-    def __hash__(self) -> int:
-        return hash(self.sys.topology)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Keyed) and self.sys.topology == other.sys.topology
+    return _of_topology(check_system(sys, "distances").topology)
 
 
 @lru_cache(maxsize=64)
-def _tables(keyed: _Keyed) -> Pairs:
-    with jax.ensure_compile_time_eval():
-        return pairs(keyed.sys)
+def _of_topology(t: Topology) -> Pairs:
+    return table_of(t)

@@ -38,8 +38,8 @@ def convex_hull(points: Numbers, max_vertices: int = 32, name: str = "points") -
         if len(x) > max_vertices:
             x, cut = _fewer(x, max_vertices)
             warn(
-                f"hull of {name}: {len(hull.vertices)} vertices, reduced to {max_vertices}, which cuts off up "
-                f"to {cut:.2g} m. Raise max_vertices=, or use primitives."
+                f"hull of {name}: {len(hull.vertices)} vertices, reduced to {max_vertices}, which cuts off "
+                f"up to {cut:.2g} m. Raise max_vertices=, or use primitives."
             )
         hull = ConvexHull(x)
     except QhullError:

@@ -111,7 +111,7 @@ def separation(A: Patches, B: Patches, n: Array) -> tuple[Array, Array, Array]:
 
 
 def flat(kind: str, x: Placed, direction: Array) -> Array:
-    """The face (K, 3) that looks most along a direction: an octagon in a cylinder's cap, a line of its side."""
+    """The face (K, 3) that looks most along a direction; of a cylinder an octagon in a cap, or a line."""
     if kind != "cylinder":
         return support_face(polytope(kind, x)[0], direction)
     z, r, half = x.R[:, 2], x.size[0], x.size[1] / 2

@@ -1,7 +1,7 @@
-"""Shapes as collision sees them: placed in the world, and the convex bodies among them as polytopes or patches.
+"""Shapes as collision sees them: placed in the world, the convex ones as polytopes or patches.
 
-Polytopes carry indices as data, padded by repetition (a vertex, an edge or a face that is listed twice changes
-nothing), so that different hulls share one program. A shape of smooth parts is described by patches: on one
+Polytopes carry indices as data, padded by repetition (what is listed twice changes nothing), so that
+different hulls share one program. A shape of smooth parts is described by patches: on one
 its support function is h(n) = n·c + √(nᵀ Q n), with Q = 0 for a vertex, R S² Rᵀ for an ellipsoid and
 r² (1 - z zᵀ) for the rim of a cylinder.
 """
@@ -28,7 +28,7 @@ class Hull(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A shape in the world: x = R x_shape + p; `size` as in `Shape`; `data` a Hull or a Grid, if it has one."""
+    """A shape in the world, x = R x_shape + p; `size` as in `Shape`; `data` a Hull or a Grid, or None."""
 
     R: Array
     p: Array
@@ -109,7 +109,8 @@ def polytope(kind: str, x: Placed) -> tuple[Polytope, Array | float]:
         vertices = x.p + (jnp.asarray(SIGNS, x.p.dtype) * x.size[:3] / 2) @ x.R.T
         return Polytope(vertices, *(jnp.asarray(i) for i in BOX)), 0.0
     assert isinstance(x.data, Hull)
-    return Polytope(x.p + (x.data.vertices * x.size[:3]) @ x.R.T, *x.data[1:]), 0.0
+    indices = (jnp.asarray(i) for i in x.data[1:])
+    return Polytope(x.p + (x.data.vertices * x.size[:3]) @ x.R.T, *indices), 0.0
 
 
 def face_normals(x: Polytope) -> Array:

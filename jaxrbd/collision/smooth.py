@@ -128,7 +128,7 @@ def _value(lane: Lane, n: Array) -> Array:
 
 
 def _step(lane: Lane, n: Array, steps: int, live: Lane | None = None) -> Array:
-    """A Newton step uphill; with `live`, whose numbers carry the gradients, the whole one without a search."""
+    """A Newton step uphill; with `live`, whose numbers carry gradients, the whole step at a maximum."""
     x = fixed(n)
     circle = dot(lane.e, lane.e)[..., None] > 0.5
     t, o = across(x)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.collision.hulls import hull_sizes, mesh_hull, padded
@@ -68,7 +67,17 @@ def pairs(
     Meshes become convex hulls of at most `max_hull_vertices` vertices.
     """
     check_system(sys, "pairs", single=False)
-    t = sys.topology
+    return table_of(sys.topology, include, exclude, self_collision, max_hull_vertices)
+
+
+def table_of(
+    t: Topology,
+    include: Iterable[NamePair] = (),
+    exclude: Iterable[NamePair | str] = (),
+    self_collision: bool = True,
+    max_hull_vertices: int = 32,
+) -> Pairs:
+    """`pairs` of a topology, which is all that a table depends on."""
     index = [i for i, role in enumerate(t.shape_roles) if role == "collision"]
     wanted, banned, alone = _chosen(t, include, exclude)
     found: dict[tuple[str, str], list[tuple[int, int]]] = {}
@@ -83,8 +92,8 @@ def pairs(
                 (a, b), kinds = (b, a), kinds[::-1]
             if kinds not in PAIRS:
                 raise ArgumentError(
-                    f"pairs: {shape_name(t, a)!r} against {shape_name(t, b)!r}: {' and '.join(kinds)} are not "
-                    f"supported. Pass exclude=[{_link(t, a), _link(t, b)!r}], or use other shapes."
+                    f"pairs: {shape_name(t, a)!r} against {shape_name(t, b)!r}: {' and '.join(kinds)} "
+                    f"are not supported. Pass exclude=[({_link(t, a)!r}, {_link(t, b)!r})], or use other shapes."
                 )
             found.setdefault(kinds, []).append((a, b))
     if sum(map(len, found.values())) > _MOST:
@@ -181,4 +190,4 @@ def _hulls(t: Topology, shapes: Sequence[int], kind: str, limit: int) -> Hull | 
             )
         made.append(mesh_hull(path, limit))
     sizes = tuple(max(x) for x in zip(*map(hull_sizes, made)))
-    return Hull(*(jnp.asarray(np.stack(x)) for x in zip(*(padded(h, sizes) for h in made))))
+    return Hull(*(np.stack(x) for x in zip(*(padded(h, sizes) for h in made))))
