@@ -134,3 +134,33 @@ def reach(kind, x, n):
 def separation(a, b, A, B, n):
     """How far A is from B along n, a lower bound of the signed distance; n points from B to A."""
     return -reach(a, A, -n) - reach(b, B, n)
+
+
+def outside(kind, x, points):
+    """How far points (k, 3) are outside their shapes, in one norm or another: not above zero inside."""
+    y = np.einsum("kji,kj->ki", x.R, points - x.p)
+    s = x.size
+    if kind == "sphere":
+        return np.linalg.norm(y, axis=1) - s[:, 0]
+    if kind == "capsule":
+        y[:, 2] -= np.clip(y[:, 2], -s[:, 1] / 2, s[:, 1] / 2)
+        return np.linalg.norm(y, axis=1) - s[:, 0]
+    if kind == "cylinder":
+        return np.maximum(np.hypot(y[:, 0], y[:, 1]) - s[:, 0], np.abs(y[:, 2]) - s[:, 1] / 2)
+    if kind == "box":
+        return np.max(np.abs(y) - s[:, :3] / 2, 1)
+    if kind == "ellipsoid":
+        return (np.linalg.norm(y / s[:, :3], axis=1) - 1) * s[:, :3].min(1)
+    if kind == "plane":
+        return y[:, 2]
+    v = x.data.vertices * s[:, None, :3]
+    corners = np.stack([v[k][x.data.triples[k]] for k in range(len(v))])
+    n = np.cross(corners[:, :, 1] - corners[:, :, 0], corners[:, :, 2] - corners[:, :, 0])
+    n /= np.linalg.norm(n, axis=-1, keepdims=True)
+    return np.max(np.einsum("kfi,kfi->kf", n, y[:, None] - corners[:, :, 0]), 1)
+
+
+def turned(x, h, w, u, ds):
+    """The shapes after a small motion: turned by h w about themselves, moved by h u, sizes grown by h ds."""
+    R = x.R @ Rotation.from_rotvec(h * w).as_matrix()
+    return x._replace(R=R, p=x.p + h * u, size=x.size + h * ds)

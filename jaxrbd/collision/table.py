@@ -91,9 +91,10 @@ def table_of(
             if kinds not in PAIRS and kinds[::-1] in PAIRS:
                 (a, b), kinds = (b, a), kinds[::-1]
             if kinds not in PAIRS:
+                links_named = (_link(t, a), _link(t, b))
                 raise ArgumentError(
-                    f"pairs: {shape_name(t, a)!r} against {shape_name(t, b)!r}: {' and '.join(kinds)} "
-                    f"are not supported. Pass exclude=[({_link(t, a)!r}, {_link(t, b)!r})], or use other shapes."
+                    f"pairs: {shape_name(t, a)!r} against {shape_name(t, b)!r}: {' and '.join(kinds)} are not "
+                    f"supported. Pass exclude=[{links_named}], or use other shapes."
                 )
             found.setdefault(kinds, []).append((a, b))
     if sum(map(len, found.values())) > _MOST:
