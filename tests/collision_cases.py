@@ -164,3 +164,28 @@ def turned(x, h, w, u, ds):
     """The shapes after a small motion: turned by h w about themselves, moved by h u, sizes grown by h ds."""
     R = x.R @ Rotation.from_rotvec(h * w).as_matrix()
     return x._replace(R=R, p=x.p + h * u, size=x.size + h * ds)
+
+
+def field_distance(kind, A, k, z, size):
+    """The least distance of shape k to the prisms under a field's triangles, by coal."""
+    import coal
+
+    rows, columns = z.shape
+    x, y = np.linspace(-size[0], size[0], columns), np.linspace(-size[1], size[1], rows)
+    bottom = -size[3] - size[:2].max()
+    shape, pose = as_coal(kind, A, k)
+    request, least = coal.DistanceRequest(), np.inf
+    request.enable_signed_distance = True
+    request.gjk_tolerance = request.epa_tolerance = 1e-8
+    request.gjk_max_iterations = request.epa_max_iterations = 1000
+    at = lambda i, j: np.array([x[j], y[i], z[i, j] * size[2]])  # noqa: E731
+    for i in range(rows - 1):
+        for j in range(columns - 1):
+            for corners in (((i, j), (i, j + 1), (i + 1, j)), ((i + 1, j + 1), (i + 1, j), (i, j + 1))):
+                top = np.array([at(*c) for c in corners])
+                low = top.copy()
+                low[:, 2] = bottom
+                prism = convex_of_coal(np.concatenate([top, low]))
+                d = coal.distance(shape, pose, prism, coal.Transform3s(), request, coal.DistanceResult())
+                least = min(least, d)
+    return least

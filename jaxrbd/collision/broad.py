@@ -28,6 +28,9 @@ def bounding_sphere(kind: str, x: Placed) -> tuple[Array, Array]:
         return x.p, length(s[:3]) / 2
     if kind == "ellipsoid":
         return x.p, jnp.max(s[:3])
+    if kind == "heightfield":
+        low = -s[3] - jnp.maximum(s[0], s[1])
+        return x.p + x.R[:, 2] * (s[2] + low) / 2, length(jnp.stack([s[0], s[1], (s[2] - low) / 2]))
     assert isinstance(x.data, Hull)
     v = x.data.vertices * s[:3]
     middle = (jnp.max(v, 0) + jnp.min(v, 0)) / 2

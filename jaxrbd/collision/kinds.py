@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from jaxrbd.collision import segments
+from jaxrbd.collision.heightfield import PLACES, heightfield
 from jaxrbd.collision.manifold import clipped, support_face
 from jaxrbd.collision.planes import PLANES
 from jaxrbd.collision.polytopes import separate
@@ -45,6 +46,8 @@ for _kind, _count in (("sphere", 1), ("capsule", 2), ("cylinder", 4), ("box", 4)
     _key = ("ellipsoid", _kind) if _kind in ("box", "convex") else (_kind, "ellipsoid")
     PAIRS[_key] = (partial(smooth, *_key, 1), 1)
 PAIRS["ellipsoid", "ellipsoid"] = (partial(smooth, "ellipsoid", "ellipsoid", 1), 1)
+for _kind in ("sphere", "capsule", "cylinder", "ellipsoid", "box", "convex"):
+    PAIRS[_kind, "heightfield"] = (partial(heightfield, _kind), PLACES)
 for _kind, _function in PLANES.items():
     PAIRS[_kind, "plane"] = (
         _function,

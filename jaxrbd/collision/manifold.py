@@ -44,7 +44,7 @@ def clipped(distance: Array, a: Array, b: Array, n: Array, face_a: Array, face_b
     # clipped places at the same distance come before the witness, which may be any of many
     rank = jnp.where(valid, fixed(along), FAR).at[0].add(tol)
     flat = ((fixed(xs) - fixed(a)) @ frame.T, (fixed(ys) - fixed(a)) @ frame.T)
-    index, good = _spread(rank, (flat[0] + flat[1]) / 2, valid, count, tol)
+    index, good = spread(rank, (flat[0] + flat[1]) / 2, valid, count, tol)
     d = jnp.where(good, along[index], FAR)
     d = d.at[0].set(jnp.where(index[0] == 0, distance, d[0]))
     pick = jnp.where(good, index, index[0])
@@ -81,7 +81,7 @@ def _crossings(face_a: Array, seen_a: Array, face_b: Array, seen_b: Array):
     return a.reshape(-1, 3), b.reshape(-1, 3), valid.ravel()
 
 
-def _spread(rank: Array, flat: Array, valid: Array, count: int, tol: Array):
+def spread(rank: Array, flat: Array, valid: Array, count: int, tol: Array):
     """Indices of up to four candidates that lie wide apart, and which of them exist."""
     first = jnp.argmin(rank)
     away = flat - flat[first]

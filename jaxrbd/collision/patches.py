@@ -38,7 +38,7 @@ def patches(kind: str, x: Placed) -> tuple[Patches, Array | float]:
     if kind == "cylinder":
         return _cylinder(x), 0.0
     core, radius = polytope(kind, x)
-    return _of_polytope(core), radius
+    return polytope_patches(core), radius
 
 
 def _ellipsoid(x: Placed) -> Patches:
@@ -69,7 +69,7 @@ def _cylinder(x: Placed) -> Patches:
     return Patches(p + half * caps, jnp.concatenate([Q, Q]), caps, p, Q, 0 * p, z[None], ends, caps, axes)
 
 
-def _of_polytope(x: Polytope) -> Patches:
+def polytope_patches(x: Polytope) -> Patches:
     v = x.vertices
     none = jnp.zeros((0, 3), v.dtype)
     centre = jnp.mean(v, 0)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
 
 import numpy as np
 
+from jaxrbd.collision.broad import bounding_sphere
+from jaxrbd.collision.heightfield import Grid, window_of
 from jaxrbd.collision.hulls import hull_sizes, mesh_hull, padded
 from jaxrbd.collision.kinds import KINDS, PAIRS
-from jaxrbd.collision.shapes import Hull
+from jaxrbd.collision.shapes import Hull, Placed
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.names import find
 from jaxrbd.model.system import System, check_system, pytree, static
 from jaxrbd.model.topology import Topology
+from jaxrbd.typing import Numbers
 
 NamePair = tuple[str, str]
 _MOST = 100_000  # pairs of one table
@@ -26,8 +29,8 @@ class Group:
     kinds: tuple[str, str] = static()
     a: tuple[int, ...] = static()
     b: tuple[int, ...] = static()
-    data_a: Hull | None = None  # stacked over pairs
-    data_b: Hull | None = None
+    data_a: Hull | Grid | None = None  # stacked over pairs
+    data_b: Hull | Grid | None = None
 
     @property
     def count(self) -> int:
@@ -58,16 +61,19 @@ def pairs(
     exclude: Iterable[NamePair | str] = (),
     self_collision: bool = True,
     max_hull_vertices: int = 32,
+    heights: Mapping[str, Numbers] | None = None,
 ) -> Pairs:
     """The pairs of collision shapes of a System that may touch.
 
     Left out: shapes that do not move in each other, bodies joined by a joint (but not the world's), bodies
     that a loop joins, and `exclude`: pairs of link names, or single ones for all that a link is part of.
     `include` puts pairs of links back. `self_collision=False` keeps only pairs with shapes of the world.
-    Meshes become convex hulls of at most `max_hull_vertices` vertices.
+    Meshes become convex hulls of at most `max_hull_vertices` vertices. `heights` has the elevations of
+    heightfields by the shape's name: (rows, columns), rows along y, as shares of the field's top.
     """
     check_system(sys, "pairs", single=False)
-    return table_of(sys.topology, include, exclude, self_collision, max_hull_vertices)
+    table = table_of(sys.topology, include, exclude, self_collision, max_hull_vertices, heights or {})
+    return _with_windows(sys, table) if heights else table
 
 
 def table_of(
@@ -76,6 +82,7 @@ def table_of(
     exclude: Iterable[NamePair | str] = (),
     self_collision: bool = True,
     max_hull_vertices: int = 32,
+    heights: Mapping[str, Numbers] | None = None,
 ) -> Pairs:
     """`pairs` of a topology, which is all that a table depends on."""
     index = [i for i, role in enumerate(t.shape_roles) if role == "collision"]
@@ -93,8 +100,8 @@ def table_of(
             if kinds not in PAIRS:
                 links_named = (_link(t, a), _link(t, b))
                 raise ArgumentError(
-                    f"pairs: {shape_name(t, a)!r} against {shape_name(t, b)!r}: {' and '.join(kinds)} are not "
-                    f"supported. Pass exclude=[{links_named}], or use other shapes."
+                    f"pairs: {shape_name(t, a)!r} against {shape_name(t, b)!r}: {' and '.join(kinds)} "
+                    f"are not supported. Pass exclude=[{links_named}], or use other shapes."
                 )
             found.setdefault(kinds, []).append((a, b))
     if sum(map(len, found.values())) > _MOST:
@@ -102,7 +109,7 @@ def table_of(
     groups = []
     for kinds in sorted(found, key=lambda x: (KINDS.index(x[0]), KINDS.index(x[1]))):
         a, b = zip(*found[kinds])
-        hulls = [_hulls(t, s, k, max_hull_vertices) for s, k in zip((a, b), kinds)]
+        hulls = [_data(t, s, k, max_hull_vertices, heights or {}) for s, k in zip((a, b), kinds)]
         groups.append(Group(kinds, tuple(a), tuple(b), *hulls))
     names = tuple((shape_name(t, i), shape_name(t, j)) for g in groups for i, j in zip(g.a, g.b))
     return Pairs(tuple(groups), names)
@@ -177,8 +184,17 @@ def _above(t: Topology, body: int) -> int:
     return parent
 
 
-def _hulls(t: Topology, shapes: Sequence[int], kind: str, limit: int) -> Hull | None:
-    """Hulls of the shapes, padded to one size and stacked."""
+def _data(
+    t: Topology, shapes: Sequence[int], kind: str, limit: int, heights: Mapping[str, Numbers]
+) -> Hull | Grid | None:
+    """Hulls of the shapes, padded to one size and stacked; elevations of fields, all of one size."""
+    if kind == "heightfield":
+        fields = [_elevation(t, i, heights) for i in shapes]
+        if len({z.shape for z in fields}) > 1:
+            raise ArgumentError(
+                "pairs: heightfields differ in their numbers of rows or columns. Resample them."
+            )
+        return Grid(np.stack(fields), np.zeros((len(fields), *(n - 1 for n in fields[0].shape))))
     if kind != "convex":
         return None
     made = []
@@ -192,3 +208,37 @@ def _hulls(t: Topology, shapes: Sequence[int], kind: str, limit: int) -> Hull | 
         made.append(mesh_hull(path, limit))
     sizes = tuple(max(x) for x in zip(*map(hull_sizes, made)))
     return Hull(*(np.stack(x) for x in zip(*(padded(h, sizes) for h in made))))
+
+
+def _elevation(t: Topology, i: int, heights: Mapping[str, Numbers]) -> np.ndarray:
+    name = shape_name(t, i)
+    if name not in heights:
+        raise ArgumentError(
+            f"pairs: the elevations of heightfield {name!r} are not known. Pass heights={{{name!r}: array}}, "
+            f"or exclude=[{_link(t, i)!r}]."
+        )
+    z = np.asarray(heights[name], float)
+    if z.ndim != 2 or min(z.shape) < 2 or not np.isfinite(z).all():
+        raise ArgumentError(
+            f"pairs: heights of {name!r} have shape {z.shape}, expected (rows, columns), at least 2 of each, "
+            "all finite. Fill gaps first."
+        )
+    return z
+
+
+def _with_windows(sys: System, table: Pairs) -> Pairs:
+    """How many cells of a field a shape can be over: by the sizes that the System has now, 1 % more."""
+    groups = []
+    for g in table.groups:
+        if isinstance(g.data_b, Grid):
+            size = np.asarray(sys.shape_size, float)
+            need = []
+            for k, (a, b) in enumerate(zip(g.a, g.b)):
+                hull = None if g.data_a is None else Hull(*(np.asarray(x[k]) for x in g.data_a))
+                x = Placed(np.eye(3), np.zeros(3), size[a], hull)
+                radius = 1.01 * float(bounding_sphere(g.kinds[0], x)[1])
+                need.append(window_of(g.data_b.elevation[k], size[b], radius))
+            cells = tuple(int(n) for n in np.max(need, 0))
+            g = replace(g, data_b=g.data_b._replace(window=np.zeros((len(g.a), *cells))))
+        groups.append(g)
+    return replace(table, groups=tuple(groups))
