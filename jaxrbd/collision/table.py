@@ -66,7 +66,8 @@ def pairs(
     """The pairs of collision shapes of a System that may touch.
 
     Left out: shapes that do not move in each other, bodies joined by a joint (but not the world's), bodies
-    that a loop joins, and `exclude`: pairs of link names, or single ones for all that a link is part of.
+    that a loop joins, what the model excludes or its masks keep apart, and `exclude`: pairs of link names, or
+    single ones for all that a link is part of.
     `include` puts pairs of links back. `self_collision=False` keeps only pairs with shapes of the world.
     Meshes become convex hulls of at most `max_hull_vertices` vertices. `heights` has the elevations of
     heightfields by the shape's name: (rows, columns), rows along y, as shares of the field's top.
@@ -85,13 +86,18 @@ def table_of(
     heights: Mapping[str, Numbers] | None = None,
 ) -> Pairs:
     """`pairs` of a topology, which is all that a table depends on."""
-    index = [i for i, role in enumerate(t.shape_roles) if role == "collision"]
+    named = {frozenset(x) for x in t.contact_pairs}
+    index = [
+        i for i, role in enumerate(t.shape_roles) if role == "collision" or any(i in pair for pair in named)
+    ]
     wanted, banned, alone = _chosen(t, include, exclude)
+    banned |= {frozenset(x) for x in t.exclusions} - wanted
     found: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for k, i in enumerate(index):
         for j in index[k + 1 :]:
             links = frozenset((t.shape_frames[i], t.shape_frames[j]))
-            if links in banned or links & alone or not _may_touch(t, i, j, links in wanted, self_collision):
+            asked = links in wanted or frozenset((i, j)) in named
+            if links in banned or links & alone or not _may_touch(t, i, j, asked, self_collision):
                 continue
             a, b = sorted((i, j), key=lambda s: KINDS.index(_kind(t, s)))
             kinds = (_kind(t, a), _kind(t, b))
@@ -159,9 +165,14 @@ def _may_touch(t: Topology, i: int, j: int, wanted: bool, self_collision: bool) 
     a, b = body_of(t, i), body_of(t, j)
     if a == b:
         return False
-    if wanted or min(a, b) < 0:
+    if wanted:
         return True
-    return self_collision and not _joined(t, a, b)
+    (type_a, affinity_a), (type_b, affinity_b) = (
+        t.shape_masks[k] if t.shape_masks else (1, 1) for k in (i, j)
+    )
+    if not (type_a & affinity_b or type_b & affinity_a):
+        return False
+    return min(a, b) < 0 or (self_collision and not _joined(t, a, b))
 
 
 def _joined(t: Topology, a: int, b: int) -> bool:
@@ -227,7 +238,7 @@ def _elevation(t: Topology, i: int, heights: Mapping[str, Numbers]) -> np.ndarra
 
 
 def _with_windows(sys: System, table: Pairs) -> Pairs:
-    """How many cells of a field a shape can be over: by the sizes that the System has now, 1 % more."""
+    """How many cells of a field a shape can be over: by the sizes that the System has now, a quarter more."""
     groups = []
     for g in table.groups:
         if isinstance(g.data_b, Grid):
@@ -236,7 +247,7 @@ def _with_windows(sys: System, table: Pairs) -> Pairs:
             for k, (a, b) in enumerate(zip(g.a, g.b)):
                 hull = None if g.data_a is None else Hull(*(np.asarray(x[k]) for x in g.data_a))
                 x = Placed(np.eye(3), np.zeros(3), size[a], hull)
-                radius = 1.01 * float(bounding_sphere(g.kinds[0], x)[1])
+                radius = 1.25 * float(bounding_sphere(g.kinds[0], x)[1])
                 need.append(window_of(g.data_b.elevation[k], size[b], radius))
             cells = tuple(int(n) for n in np.max(need, 0))
             g = replace(g, data_b=g.data_b._replace(window=np.zeros((len(g.a), *cells))))
