@@ -5,7 +5,7 @@ Functions take a System and plain arrays, unbatched; wrap them in `jax.vmap`, `j
 
 import typing as _typing
 
-from jaxrbd import constraints, contact, dual, joints
+from jaxrbd import collision, constraints, contact, dual, joints
 from jaxrbd.clusters import (
     attach,
     close_loops,
@@ -17,6 +17,7 @@ from jaxrbd.clusters import (
     projected_dynamics,
     reflected,
 )
+from jaxrbd.collision import distances
 from jaxrbd.constraints import (
     Classic,
     ConstrainedABA,

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 import jaxrbd
-from jaxrbd import constraints, integrators, joints, zoo
+from jaxrbd import collision, constraints, integrators, joints, zoo
 
 ROOT = Path(jaxrbd.__file__).parent
 # each layer may import itself and the ones before it
@@ -21,6 +21,7 @@ LAYERS = [
     ("solution", "forces", "inertia", "ik_targets", "ik"),
     ("clusters",),
     ("dual",),
+    ("collision",),
     ("constraints",),
     ("contact",),
     ("maximal",),
@@ -149,7 +150,7 @@ def members(kind):
 def test_every_public_signature_is_typed():
     missing, seen = [], set()
     for place, function in {
-        x for module in (jaxrbd, constraints, integrators, joints, zoo) for x in exported(module)
+        x for module in (jaxrbd, collision, constraints, integrators, joints, zoo) for x in exported(module)
     }:
         signature = inspect.signature(function)
         named = {p.name: p.annotation for p in signature.parameters.values() if p.name not in ("self", "cls")}

@@ -70,6 +70,7 @@ class _Compiler:
         dof = lambda key: np.concatenate([np.zeros(0), *(per_dof(j, key) for j in self.joints)])  # noqa: E731
         diagonal = self._inertia_at_neutral(links)
         shapes = [(frame_of[b.name], s) for b in links for s in b.shapes] + [(-1, s) for s in d.world_shapes]
+        named = {s.name: i for i, (_, s) in enumerate(shapes) if s.name}
         mimics = [
             (joint_index[j.name], joint_index[j.mimic.joint], j.mimic)
             for j in self.joints
@@ -96,6 +97,11 @@ class _Compiler:
             shape_names=tuple(s.name for _, s in shapes),
             shape_roles=tuple(s.role for _, s in shapes),
             shape_files=tuple((s.mesh, s.path) for _, s in shapes),
+            shape_masks=tuple(s.masks for _, s in shapes),
+            exclusions=tuple((frame_of.get(a, -1), frame_of.get(b, -1)) for a, b in d.exclusions),
+            contact_pairs=tuple(
+                (named[a], named[b]) for a, b in d.contact_pairs if a in named and b in named
+            ),
             mimics=tuple((i, k) for i, k, _ in mimics),
             actuator_names=tuple(a.name for a in actuators),
             actuator_kinds=tuple(a.kind for a in actuators),

@@ -125,6 +125,8 @@ class _Describer:
             frames=tuple(self.frame(i) for i in range(t.link_count, len(t.frame_names))),
             keyframes=self.keyframes(),
             world_shapes=tuple(shape for frame, shape in shapes if frame < 0),
+            exclusions=tuple((self.link(a), self.link(b)) for a, b in t.exclusions),
+            contact_pairs=tuple((t.shape_names[a], t.shape_names[b]) for a, b in t.contact_pairs),
             gravity=x["gravity"],
             source=t.source,
         )
@@ -201,6 +203,9 @@ class _Describer:
             **{key: x[key][dofs] for key in _PER_DOF},
         )
 
+    def link(self, i: int) -> str:
+        return self.t.frame_names[i] if i >= 0 else WORLD
+
     def frame(self, i: int) -> Frame:
         body, X_body = self.carrier(self.t.frame_bodies[i], self.t.link_count)
         return Frame(self.t.frame_names[i], body, X_body.inverse() @ self.X_frame[i])
@@ -223,6 +228,7 @@ class _Describer:
             path,
             None if grey else rgba,
             None if x["shape_friction"][i] == _FRICTION else float(x["shape_friction"][i]),
+            t.shape_masks[i] if t.shape_masks else (1, 1),
         )
 
     def actuator(self, i: int) -> Actuator:

@@ -58,6 +58,7 @@ class Shape:
     path: str = ""  # where that file was found; "" if it was not
     rgba: tuple[float, ...] | None = None
     friction: float | None = None
+    masks: tuple[int, int] = (1, 1)  # contype and conaffinity: a and b may touch if a's one meets b's other
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,8 @@ class Description:
     world_shapes: tuple[Shape, ...] = ()  # geometry fixed to the ground
     gravity: np.ndarray = field(default_factory=lambda: np.array([0.0, 0.0, -9.81]))
     source: str = "<python>"
+    exclusions: tuple[tuple[str, str], ...] = ()  # bodies whose shapes never touch
+    contact_pairs: tuple[tuple[str, str], ...] = ()  # shapes by name that may touch, whatever else is said
     scenery: bool = False  # bodies without a moving joint belong to the ground (MJCF): never freed
 
     def replace(self, **changes: Any) -> Description:

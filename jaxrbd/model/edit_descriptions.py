@@ -129,6 +129,8 @@ def prefixed(d: Description, prefix: str) -> Description:
         actuators=tuple(replace(a, name=new(a.name), joint=new(a.joint)) for a in d.actuators),
         frames=tuple(replace(f, name=new(f.name), body=new(f.body)) for f in d.frames),
         world_shapes=renamed(d.world_shapes),
+        exclusions=tuple((new(a), new(b)) for a, b in d.exclusions),
+        contact_pairs=tuple((new(a), new(b)) for a, b in d.contact_pairs),
     )
 
 
@@ -145,7 +147,15 @@ def mounted(d: Description, body: str, X: Pose) -> Description:
         if loop.kind != "coupling" and loop.body_b == WORLD:
             loop = replace(loop, body_b=body, pose_b=X @ loop.pose_b)
         loops.append(loop)
-    return replace(d, joints=tuple(joints), frames=tuple(frames), loops=tuple(loops), world_shapes=())
+    exclusions = [tuple(body if x == WORLD else x for x in pair) for pair in d.exclusions]
+    return replace(
+        d,
+        joints=tuple(joints),
+        frames=tuple(frames),
+        loops=tuple(loops),
+        world_shapes=(),
+        exclusions=tuple((a, b) for a, b in exclusions if a != b),
+    )
 
 
 def join(parts: Sequence[Description], name: str, remedy: str) -> Description:
@@ -181,6 +191,8 @@ def join(parts: Sequence[Description], name: str, remedy: str) -> Description:
         actuators=of("actuators"),
         frames=of("frames"),
         keyframes=_joined_keyframes(parts),
+        exclusions=of("exclusions"),
+        contact_pairs=of("contact_pairs"),
         world_shapes=tuple({_identity(s): s for s in of("world_shapes")}.values()),
     )
 
@@ -202,4 +214,14 @@ def _joined_keyframes(parts: Sequence[Description]) -> tuple[Keyframe, ...]:
 
 def _identity(s: Shape) -> tuple:
     """What makes two ground shapes the same; names do not count."""
-    return (s.kind, s.size, s.pose.R.tobytes(), s.pose.p.tobytes(), s.role, s.mesh, s.rgba, s.friction)
+    return (
+        s.kind,
+        s.size,
+        s.pose.R.tobytes(),
+        s.pose.p.tobytes(),
+        s.role,
+        s.mesh,
+        s.rgba,
+        s.friction,
+        s.masks,
+    )

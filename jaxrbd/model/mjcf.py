@@ -20,7 +20,7 @@ from jaxrbd.model.description import Body, Description, Frame, Joint, Keyframe, 
 from jaxrbd.model.mjcf_actuators import joint_actuators, read_actuators, read_linear, read_loops
 from jaxrbd.model.mjcf_compile import compile_mjcf, import_mujoco
 from jaxrbd.model.mjcf_context import BALL, FREE, HINGE, SLIDE, Context, unique
-from jaxrbd.model.mjcf_shapes import read_shapes
+from jaxrbd.model.mjcf_shapes import read_pairs, read_shapes
 from jaxrbd.model.xml_safe import Element
 from jaxrbd.typing import StrPath
 
@@ -42,6 +42,7 @@ def read_mjcf(
     _check_finite(ctx)
     bodies, joints = _tree(ctx)
     actuators = read_actuators(ctx)
+    exclusions, contact_pairs = read_pairs(ctx)
     description = Description(
         name=ctx.compiled.name or "model",
         bodies=tuple(bodies),
@@ -52,6 +53,8 @@ def read_mjcf(
         frames=tuple(_frames(ctx)),
         keyframes=tuple(_keyframes(ctx, [control for _, control in actuators])),
         world_shapes=read_shapes(ctx, 0),
+        exclusions=exclusions,
+        contact_pairs=contact_pairs,
         gravity=np.zeros(3) if "gravity" in ctx.disabled else np.array(ctx.m.opt.gravity),
         source=source,
         scenery=True,
@@ -211,8 +214,7 @@ def _note_unrepresented(ctx: Context) -> None:
         "skins": m.nskin,
         "plugins": m.nplugin,
         "mocap bodies": m.nmocap,
-        "contact pairs": m.npair,
-        "contact exclusions": m.nexclude,
+        "parameters of contact pairs": m.npair,
         "bodies with gravcomp": np.count_nonzero(m.body_gravcomp),
     }
     ctx.lost.extend(f"{count} {what}" for what, count in counts.items() if count)

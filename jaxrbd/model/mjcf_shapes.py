@@ -19,6 +19,16 @@ def read_shapes(ctx: Context, body: int) -> tuple[Shape, ...]:
     return tuple(s for s in shapes if s is not None)
 
 
+def read_pairs(ctx: Context) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]:
+    """(bodies that never touch, geoms that may whatever their masks say), by name."""
+    m = ctx.m
+    never = [(int(s) >> 16, int(s) & 0xFFFF) for s in m.exclude_signature]
+    always = [
+        (ctx.name("geom", int(a)), ctx.name("geom", int(b))) for a, b in zip(m.pair_geom1, m.pair_geom2)
+    ]
+    return tuple((ctx.bodies[a], ctx.bodies[b]) for a, b in never), tuple(always)
+
+
 def _shape(ctx: Context, g: int) -> Shape | None:
     m, name = ctx.m, ctx.name("geom", g)
     kind = ctx.mujoco.mjtGeom(m.geom_type[g]).name.removeprefix("mjGEOM_").lower()
@@ -60,6 +70,7 @@ def _shape(ctx: Context, g: int) -> Shape | None:
         path=path,
         rgba=rgba,
         friction=float(m.geom_friction[g, 0]),
+        masks=(int(m.geom_contype[g]), int(m.geom_conaffinity[g])),
     )
 
 

@@ -64,6 +64,9 @@ class Topology:
     clusters: tuple[tuple[int, ...], ...] = ()  # bodies that move together through loops, in tree order
     independent: tuple[int, ...] = ()  # degrees of freedom of the tree that are v, where there are clusters
     dependent: tuple[int, ...] = ()  # joints that q leaves out: others say where they are
+    shape_masks: tuple[tuple[int, int], ...] = ()  # contype and conaffinity of every shape; none: all are 1
+    exclusions: tuple[tuple[int, int], ...] = ()  # links whose shapes never touch
+    contact_pairs: tuple[tuple[int, int], ...] = ()  # shapes that may touch, whatever else is said
     folded: tuple[int, ...] = ()  # childless bodies that recursions handle beside their loop
 
     @cached_property

@@ -19,6 +19,9 @@ _LATE = (
     "independent",
     "dependent",
     "folded",
+    "shape_masks",
+    "exclusions",
+    "contact_pairs",
 )
 _TYPES = {f.name: str(f.type) for f in fields(Topology)}  # as written there, for example "tuple[str, ...]"
 
@@ -59,6 +62,11 @@ def check_topology(values, where: str) -> Topology:
     shapes = (t.shape_frames, t.shape_kinds, t.shape_names, t.shape_roles, t.shape_files)
     need(len({len(x) for x in shapes}) == 1, "the lists of shapes differ in length")
     need(set(t.shape_kinds) <= set(SHAPE_SIZES), "an unknown kind of shape")
+    need(len(t.shape_masks) in (0, len(t.shape_kinds)), "the lists of shapes differ in length")
+    for pair in t.exclusions:
+        indices("exclusions", pair, t.link_count, -1)
+    for pair in t.contact_pairs:
+        indices("contact_pairs", pair, len(t.shape_kinds))
     indices("shape_frames", t.shape_frames, t.link_count, -1)
     single = {i for i, kind in enumerate(t.joint_types) if TYPES[kind].nv == 1}
     need(all(a in single and b in single and a != b for a, b in t.mimics), "mimics points outside")
