@@ -12,7 +12,7 @@ from jaxrbd.constraints.jacobian import constraint_error, constraint_jacobian
 from jaxrbd.contact.contacts import Contacts
 from jaxrbd.contact.mechanism import ContactStats, Moment, Stabilisation, mechanism_problem
 from jaxrbd.contact.pooled import Pooled
-from jaxrbd.contact.rows import Rows, limited, mechanism_delassus, mechanism_rows
+from jaxrbd.contact.rows import Rows, floats, limited, mechanism_delassus, mechanism_rows
 from jaxrbd.contact.softening import Soft
 from jaxrbd.dual.solve import solve
 from jaxrbd.dual.solver import Solver
@@ -208,7 +208,7 @@ class HardContact:
         if self.limits:
             none |= {"limit_stiffness": 0 * sys.limit_stiffness, "limit_damping": 0 * sys.limit_damping}
         if self.dry_friction:
-            none["friction"] = 0 * sys.friction
+            none["friction"] = sys.friction * floats(sys.topology.tree)
         return sys.replace(**none) if none else sys
 
     def _rows(self, problem: StepProblem, q) -> Rows | None:
