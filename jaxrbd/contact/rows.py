@@ -24,7 +24,7 @@ from jaxrbd.engine.gather import gather
 from jaxrbd.forces import joint_coordinates
 from jaxrbd.joints import TYPES
 from jaxrbd.model.system import System, Topology
-from jaxrbd.tree.aba import mass_matrix_solve
+from jaxrbd.tree.aba import mass_matrix_inverse
 from jaxrbd.tree.opening import opened, tree_of, with_columns
 from jaxrbd.typing import Array
 
@@ -184,5 +184,5 @@ def mechanism_delassus(damped: System, made: Rows, q: Array) -> Array:
         D = delassus_matrix(damped, made.rows, q, "pvr" if made.blocks.rows <= FEW_ROWS else "efpa")
     else:
         assert made.J is not None
-        D = made.J @ jax.vmap(lambda b: mass_matrix_solve(damped, q, b))(made.J).T
+        D = made.J @ (mass_matrix_inverse(damped, q) @ made.J.T)
     return 0.5 * (D + D.T)
