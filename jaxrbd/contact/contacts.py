@@ -80,8 +80,8 @@ def contacts(
             )
         pairs.append((i, j))
     friction = frictions(sys, friction, dims, "contacts")
-    x = numbers(sys, n, position, normal, gap, friction, restitution, "contacts")
-    return Contacts(x[0], jax.vmap(axes_of)(x[1]), *x[2:], tuple(pairs), dims, softening)
+    x, along, d, mu, e = numbers(sys, n, position, normal, gap, friction, restitution, "contacts")
+    return Contacts(x, jax.vmap(axes_of)(along), d, mu, e, tuple(pairs), dims, softening)
 
 
 def numbers(sys: System, n: int, position, normal, gap, friction, restitution, caller: str) -> list[Array]:

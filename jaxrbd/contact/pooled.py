@@ -78,10 +78,9 @@ def pooled(
     dims = (dims,) * n if isinstance(dims, int) else tuple(dims)
     if len(dims) != n or any(d not in MASKS for d in dims):
         raise ArgumentError(f"pooled: dims are {dims}, expected 1, 3, 4 or 6 for each of {n} contacts.")
-    x = numbers(
-        sys, n, position, normal, gap, frictions(sys, friction, dims, "pooled"), restitution, "pooled"
-    )
-    return Pooled(x[0], jax.vmap(axes_of)(x[1]), *x[2:], index, dims, softening)
+    mu = frictions(sys, friction, dims, "pooled")
+    x, along, d, mu, e = numbers(sys, n, position, normal, gap, mu, restitution, "pooled")
+    return Pooled(x, jax.vmap(axes_of)(along), d, mu, e, index, dims, softening)
 
 
 def as_pooled(sys: System, found: Contacts) -> Pooled:

@@ -23,8 +23,9 @@ from jaxrbd.contact.pooled import Pooled, pooled_bias, pooled_jacobian
 from jaxrbd.dual.blocks import Blocks
 from jaxrbd.engine.gather import gather
 from jaxrbd.forces import joint_coordinates
+from jaxrbd.joints import TYPES
 from jaxrbd.model.system import System, Topology
-from jaxrbd.tree.aba import mass_matrix_solve
+from jaxrbd.tree.aba import mass_matrix_inverse
 from jaxrbd.tree.opening import opened, tree_of, with_columns
 from jaxrbd.typing import Array
 
@@ -56,9 +57,18 @@ class Rows(NamedTuple):
 def limited(
     t: Topology, lower: tuple[bool, ...], friction: tuple[bool, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Degrees of freedom of the open tree with a limit, and with dry friction."""
+    """Degrees of freedom of the open tree with a limit, and with dry friction; free joints have neither."""
     scalar = joint_coordinates(t) < t.nq
-    return np.flatnonzero(np.array(lower, bool) & scalar), np.flatnonzero(friction)
+    return np.flatnonzero(np.array(lower, bool) & scalar), np.flatnonzero(
+        np.array(friction, bool) & ~floats(t)
+    )
+
+
+@lru_cache(maxsize=512)
+def floats(t: Topology) -> np.ndarray:
+    """Which degrees of freedom are a free joint's: nothing holds them, so no row acts on one alone."""
+    counts = [j - i for i, j in zip(t.v_starts, t.v_starts[1:])]
+    return np.repeat([TYPES[kind].free for kind in t.joint_types], counts).astype(bool)
 
 
 def scalar_rows(sys: System, word: str, dofs: np.ndarray, sign: Array) -> Constraints:
@@ -196,5 +206,5 @@ def mechanism_delassus(damped: System, made: Rows, q: Array) -> Array:
         D = delassus_matrix(damped, made.rows, q, "pvr" if made.blocks.rows <= FEW_ROWS else "efpa")
     else:
         assert made.J is not None
-        D = made.J @ jax.vmap(lambda b: mass_matrix_solve(damped, q, b))(made.J).T
+        D = made.J @ (mass_matrix_inverse(damped, q) @ made.J.T)
     return 0.5 * (D + D.T)

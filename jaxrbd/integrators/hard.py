@@ -14,7 +14,7 @@ from jaxrbd.contact.contacts import Contacts
 from jaxrbd.contact.joint_rows import JointRows
 from jaxrbd.contact.mechanism import ContactStats, Moment, Stabilisation, mechanism_problem
 from jaxrbd.contact.pooled import Pooled
-from jaxrbd.contact.rows import Rows, limited, mechanism_delassus, mechanism_rows
+from jaxrbd.contact.rows import Rows, floats, limited, mechanism_delassus, mechanism_rows
 from jaxrbd.contact.softening import Soft
 from jaxrbd.dual.solve import solve
 from jaxrbd.dual.solver import Solver
@@ -217,7 +217,7 @@ class HardContact:
         if self.limits:
             none |= {"limit_stiffness": 0 * sys.limit_stiffness, "limit_damping": 0 * sys.limit_damping}
         if self.dry_friction:
-            none["friction"] = 0 * sys.friction
+            none["friction"] = sys.friction * floats(sys.topology.tree)
         return sys.replace(**none) if none else sys
 
     def _joint_rows(self, problem: StepProblem, state: State) -> JointRows | None:
