@@ -146,18 +146,18 @@ def mechanism_problem(
         v_f = v_f + dt * constraint_acceleration(sys, rows, q, v)
     a, b, c = blocks.first_limit, blocks.first_box, blocks.first_contact
     more = [jnp.zeros(0, v_f.dtype)]
-    soft, _, boxes = (0, 0, 0) if made.joints is None else made.joints.counts
+    soft, boxes, target, own = 0, 0, jnp.zeros(0, v_f.dtype), made.joints
+    if own is not None:
+        soft, _, boxes = own.counts
+        target = own.target
+        soften = np.concatenate([np.arange(a - soft, a), np.arange(c - boxes, c)])
+        D = D.at[soften, soften].add(own.compliance)
     if a > soft:
         more.append(rule.joints / dt * constraint_error(sys, rows, q)[: a - soft])
-    if soft:
-        more.append(-made.joints.target[:soft])
+    more.append(-target[:soft])
     more.append(wanted(made.gap[: blocks.limits], rule.limits, rule, dt))
     more.append(jnp.zeros(c - b - boxes, v_f.dtype))
-    if boxes:
-        more.append(-made.joints.target[soft:])
-    if soft + boxes:
-        own = np.concatenate([np.arange(a - soft, a), np.arange(c - boxes, c)])
-        D = D.at[own, own].add(made.joints.compliance)
+    more.append(-target[soft:])
     friction = jnp.zeros((0, 3), v_f.dtype)
     if made.contacts is not None and len(made.contacts):
         found, normals = made.contacts, blocks.normals
