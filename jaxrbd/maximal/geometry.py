@@ -99,11 +99,11 @@ def placed(sys: System, layout: Layout, joints: np.ndarray) -> Placed:
     own = np.array(t.body_frames)[joints]
     named = layout.body_links(t)
 
-    def pose(turn, position, still):
+    def pose(turn: Array, position: Array, still: np.ndarray) -> tuple[Array, Array]:
         eye = jnp.eye(3, dtype=sys.dtype)
         return jnp.where(still[:, None, None], eye, matrices(turn)), jnp.where(still[:, None], 0, position)
 
-    def link(frames, still):
+    def link(frames: np.ndarray, still: np.ndarray) -> tuple[Array, Array]:
         return pose(sys.frame_quaternion[frames], sys.frame_position[frames], still)
 
     joint = pose(sys.joint_quaternion[joints], sys.joint_position[joints], root)
