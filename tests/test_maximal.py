@@ -189,34 +189,45 @@ def test_a_ring_without_a_root():
 
 
 def test_a_body_on_two_joints():
-    """Hung by two balls it is a pendulum about the line between them; a weld as third joint stops it."""
-    b = rbd.Builder("swing", graph=True)
-    b.body("plank", mass=2.0, com=(0.1, 0.3, -0.4), inertia=np.diag([0.1, 0.2, 0.3]))
-    b.joint("left", "spherical", None, "plank")
-    b.joint("right", "spherical", None, "plank", xyz=(0, 1, 0), offset=Pose(p=np.array([0, -1.0, 0])))
-    one = rbd.Builder("pendulum")
-    one.body("plank", mass=2.0, com=(0.1, 0.3, -0.4), inertia=np.diag([0.1, 0.2, 0.3]))
-    one.joint("line", "revolute", None, "plank", axis=(0, 1, 0))
-    one = one.build(dtype="float64")
-    m = rbd.maximal(b, dtype="float64")
+    """Hung by two balls it is a pendulum about the line between them, with a second body on it; a weld as
+    third joint stops it."""
+
+    def swing(graph):
+        b = rbd.Builder("swing", graph=graph)
+        b.body("plank", mass=2.0, com=(0.1, 0.3, -0.4), inertia=np.diag([0.1, 0.2, 0.3]))
+        if graph:
+            b.joint("left", "spherical", None, "plank")
+            b.joint("right", "spherical", None, "plank", xyz=(0, 1, 0), offset=Pose(p=np.array([0, -1.0, 0])))
+        else:
+            b.joint("line", "revolute", None, "plank", axis=(0, 1, 0))
+        b.body("tail", mass=1.0, com=(0.1, 0, -0.1), inertia=np.diag([0.01, 0.02, 0.03]))
+        b.joint("tail", "revolute", "plank", "tail", xyz=(0.1, 0.5, -0.6), rpy=(0.1, 0.2, 0.3))
+        return b
+
+    b, one = swing(True), swing(False).build(dtype="float64")
+    m, free = rbd.maximal(b, dtype="float64"), rbd.maximal(one)
     b.joint("stop", "fixed", None, "plank")
     stopped = rbd.maximal(b, dtype="float64")
-    assert m.constraints.rows == 6 and stopped.constraints.rows == 12
-    Q = m.system.q0
+    assert m.constraints.rows == 11 and stopped.constraints.rows == 17
+    assert m.system.body_names == free.system.body_names
 
     @jax.jit
-    def accelerations(w):
-        V = jnp.array([0, 1.0, 0, 0, 0, 0]) * w
-        x = [
-            rbd.constrained_dynamics(s.system, Q, k * V, jnp.zeros(6), s.constraints, rbd.Dense()).value.a
-            for s, k in ((m, 1), (stopped, 0))
-        ]
-        a = rbd.forward_dynamics(one, jnp.zeros(1), w[None], jnp.zeros(1))
-        return *x, bodies_accelerate(one, jnp.zeros(1), w[None], a)
+    def accelerations(q, v):
+        Q, V = free.to_maximal(q, v)
 
-    hung, still, expected = accelerations(jnp.array(0.7))
+        def moving(s, Q, V):
+            rows = s.constraints
+            return rbd.constrained_dynamics(s.system, Q, V, jnp.zeros(12), rows, rbd.Dense()).value.a
+
+        expected = bodies_accelerate(one, q, v, rbd.forward_dynamics(one, q, v, jnp.zeros(2)))
+        return moving(m, Q, V), expected, moving(stopped, stopped.system.q0, 0 * V), m.from_maximal(Q, V)[1]
+
+    v = jnp.array([0.7, -0.4])
+    hung, expected, still, rates = accelerations(jnp.array([0.3, 0.2]), v)
     np.testing.assert_allclose(hung, expected, atol=1e-10)
-    np.testing.assert_allclose(still, 0, atol=1e-10)
+    np.testing.assert_allclose(still[:6], 0, atol=1e-10)
+    tail = m.origin.v_index("tail").start
+    np.testing.assert_allclose(rates[tail], v[1], atol=1e-12)
 
 
 def quiet(sys):
@@ -230,7 +241,7 @@ def quiet(sys):
     )
 
 
-def busy(sys, seed=0, dry=True):
+def busy(sys, seed=0):
     """With armature, dampers, springs and dry friction everywhere, and limits at which joints are."""
     rng, n = np.random.default_rng(seed), sys.nv
     where = rbd.forces.joint_coordinates(sys.topology)
@@ -242,7 +253,7 @@ def busy(sys, seed=0, dry=True):
         armature=jnp.where(scalar, number(0.01, 0.1), 0.05),
         damping=number(0.0, 0.5),
         stiffness=jnp.where(scalar, 2.0, 0.0),
-        friction=number(0.05, 3.0) if dry else 0 * sys.friction,
+        friction=number(0.05, 3.0),
         lower=jnp.where(scalar, x - np.resize([0.0001, 0.4], n), -jnp.inf),
         upper=jnp.where(scalar, x + np.resize([0.4, -0.0001, 0.3], n), jnp.inf),
     )
@@ -294,6 +305,7 @@ def test_limits_friction_and_armature_are_those_of_the_tree(name):
     sys = chain(chains[name]) if name in chains else getattr(rbd.zoo, name)(dtype="float64")
     loops = None if name in chains else con.of_model(sys)
     v, tau = jnp.asarray(np.random.default_rng(5).normal(size=(2, sys.nv)))
+    v = jnp.abs(v) * jnp.resize(jnp.array([-1.0, 1.0]), sys.nv)  # towards the limits of `busy`
     q = sys.q0
     if loops is not None:
         q = jax.jit(lambda q: rbd.project(sys, loops, q).value.q)(q)
@@ -354,6 +366,7 @@ def test_servos_are_implicit_and_bounded():
     np.testing.assert_allclose(v - weak.lam[-4:-2] / 0.02, bounded, atol=1e-10)
 
 
+@pytest.mark.all_robots
 def test_batches_of_controls_in_float32():
     """Servos of many controls at once come where those of float64 come."""
 
@@ -368,21 +381,17 @@ def test_batches_of_controls_in_float32():
             )
             return m.from_maximal(path.value.q[0])[0], path.converged
 
-        return jax.jit(jax.vmap(run))(
-            jnp.linspace(-1.0, 1.0, 8, dtype=sys.dtype)[:, None] * jnp.ones(2, sys.dtype)
-        )
+        return jax.jit(jax.vmap(run))(jnp.linspace(-1.0, 1.0, 16, dtype=sys.dtype).reshape(8, 2))
 
-    (double, _), (single, good) = (
-        ends(servo_arm(limits=(-20.0, 30.0))),
-        ends(servo_arm(limits=(-20.0, 30.0)).astype("float32")),
-    )
+    sys = servo_arm(limits=(-20.0, 30.0))
+    (double, _), (single, good) = ends(sys), ends(sys.astype("float32"))
     assert single.dtype == jnp.float32 and good.all() and np.ptp(double[:, 0]) > 0.1
     np.testing.assert_allclose(single, double, atol=2e-4)
 
 
 def test_derivatives_of_a_step():
     """By every kind of number that a joint has, in both modes, against differences."""
-    sys = busy(chain(("revolute", "universal")), dry=True)
+    sys = busy(chain(("revolute", "universal")))
     m = rbd.maximal(sys)
     rng = np.random.default_rng(7)
     words = (
@@ -397,7 +406,8 @@ def test_derivatives_of_a_step():
         "lower",
     )
     ways = {w: 0.1 * jnp.asarray(rng.normal(size=getattr(sys, w).shape)) for w in words}
-    v, tau = jnp.asarray(rng.normal(size=(2, sys.nv)))
+    tau = jnp.asarray(rng.normal(size=sys.nv))
+    v = jnp.array([-1.0, -0.8, 0.9])  # the first into its limit, the others slip
     weigh = jnp.asarray(rng.normal(size=6 * sys.nb))
 
     def after(s):
@@ -421,6 +431,7 @@ def test_derivatives_of_a_step():
     np.testing.assert_allclose(reverse, forward, atol=1e-9 * np.abs(numeric).max())
 
 
+@pytest.mark.all_robots
 def test_rows_follow_placements(cut):
     """Accelerations by placements and axes of all joint types: the tree's derivative, and its differences."""
     sys, m, q, v, tau = cut

@@ -72,9 +72,9 @@ class Layout:
     parents: tuple[int, ...]
     links: tuple[int, ...]
 
-    @staticmethod
-    def of_tree(t: Topology) -> Layout:
-        return Layout(tuple(range(t.nb)), t.parents, t.body_frames)
+    def body_links(self, t: Topology) -> np.ndarray:
+        """The links that bodies are named after, in the order of Q, as frames of the original."""
+        return np.array([own for own, link in zip(t.body_frames, self.links) if own == link], int)
 
 
 class Frames(NamedTuple):
@@ -96,23 +96,25 @@ def placed(sys: System, layout: Layout, joints: np.ndarray) -> Placed:
     t = sys.topology
     parents = np.array(layout.parents, int)[joints]
     root = (np.array(t.joint_types)[joints] == "free") & (np.array(t.parents)[joints] < 0)
-    own = np.array(t.body_frames)
+    own = np.array(t.body_frames)[joints]
+    named = layout.body_links(t)
 
-    def pose(turn, position, still):
+    def pose(turn: Array, position: Array, still: np.ndarray) -> tuple[Array, Array]:
         eye = jnp.eye(3, dtype=sys.dtype)
         return jnp.where(still[:, None, None], eye, matrices(turn)), jnp.where(still[:, None], 0, position)
 
-    def link(frames, still):
+    def link(frames: np.ndarray, still: np.ndarray) -> tuple[Array, Array]:
         return pose(sys.frame_quaternion[frames], sys.frame_position[frames], still)
 
     joint = pose(sys.joint_quaternion[joints], sys.joint_position[joints], root)
     moving = np.zeros(len(joints), bool)
-    child = link(own[joints], moving)
+    child = link(own, moving)
     stands_for = np.array(layout.links, int)[joints]
-    if (stands_for != own[joints]).any():  # stand-in, then from whom it stands for to the link named so
-        bodies = own[np.array(layout.children, int)[joints]]
-        child = compose(*child, *compose(*inverse(*link(stands_for, moving)), *link(bodies, moving)))
-    return Placed(*joint, *child, *link(own[parents], parents < 0))
+    if (stands_for != own).any():  # by way of whom the stand-in stands for
+        bodies = named[np.array(layout.children, int)[joints]]
+        own_link = compose(*inverse(*link(stands_for, moving)), *link(bodies, moving))
+        child = compose(*child, *own_link)
+    return Placed(*joint, *child, *link(named[parents], parents < 0))
 
 
 def links(Q: Array) -> tuple[Array, Array]:

@@ -47,8 +47,10 @@ def spread(d: Description) -> tuple[Description, dict[str, str]]:
             names.add(name)
             joints.append(Joint(name, "free", WORLD, body.name))
             keyframes = [_with_root(k) for k in keyframes]
-    whole = {"bodies": bodies, "joints": joints, "loops": loops, "keyframes": keyframes}
-    return replace(d, **{key: tuple(x) for key, x in whole.items()}), stand_ins
+    whole = replace(
+        d, bodies=tuple(bodies), joints=tuple(joints), loops=tuple(loops), keyframes=tuple(keyframes)
+    )
+    return whole, stand_ins
 
 
 def _with_root(k: Keyframe) -> Keyframe:

@@ -66,8 +66,7 @@ class Maximal:
         """(Q, V) of every body from the coordinates of the joints."""
         sys = self.origin
         q, v = arguments(sys, q=q, v=jnp.zeros(sys.nv, sys.dtype) if v is None else v)
-        t = sys.topology
-        own = np.array([i for i, link in zip(t.body_frames, self.layout.links) if i == link])
+        own = self.layout.body_links(sys.topology)
         poses = lambda t: [x[own] for x in frame_poses(sys, integrate(sys, q, t * v))]  # noqa: E731
         zero, one = jnp.zeros((), sys.dtype), jnp.ones((), sys.dtype)
         (R, p), (dR, dp) = jax.jvp(poses, (zero,), (one,))
@@ -177,8 +176,9 @@ def maximal(model: System | Builder | Description, *, dtype: DTypeLike | None = 
     root. What no joint holds to the world is free. Call it outside of jit; inside, `m.at(sys)` makes it anew
     with other numbers. [LOOPS] IV.
     """
+    stand_ins: dict[str, str] = {}
     if isinstance(model, System):
-        sys, stand_ins = model, {}
+        sys = model
         if dtype is not None:
             sys = sys.astype(dtype)
     else:
