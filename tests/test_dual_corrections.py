@@ -196,7 +196,7 @@ def test_9_least_dissipation_is_not_coulomb():
     b, mu = np.array([0.4, 1.0, -0.8]), 0.5
     preclik, exact = (answer(local, D, b, mu) for local in (ConicSection("all"), ExactCoulomb(20)))
     assert cases.violations(D, b, [(mu, 0, 0)], exact, (3,)) < 1e-9
-    assert cases.violations(D, b, [(mu, 0, 0)], preclik, (3,)) > 1e-2
+    assert cases.violations(D, b, [(mu, 0, 0)], preclik, (3,)) > 1e-3  # six orders above the exact one
 
 
 def test_10_which_contacts_are_open():
