@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -261,7 +262,12 @@ class ConicSection:
             return jnp.where(down, mid, low), jnp.where(down, high, mid)
 
         low, high = lax.fori_loop(0, self.halvings, halve, (middle - width, middle + width))
-        t, rho = at(0.5 * (low + high))
+        # Newton's last step: the digits that halving leaves, and the derivative that comparisons do not have
+        theta = lax.stop_gradient(0.5 * (low + high))
+        value, bend = jax.jvp(slope, (theta,), (jnp.ones_like(theta),))
+        step = value / safe(lax.stop_gradient(bend))
+        theta = theta - jnp.where((bend > 0) & (jnp.abs(step) < 1e-3), step, 0)
+        t, rho = at(theta)
         x = jnp.where(jnp.isfinite(rho), rho, 0) * t
         slip = pack(S, jnp.where(mu > 0, x, 0), a_0, True)
         closed = (b[-1] < 0) & (S.give > 0)
