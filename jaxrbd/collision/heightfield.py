@@ -7,7 +7,7 @@ only if the surface beyond does not rise towards the shape, so flat ground has n
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,7 +67,8 @@ def heightfield(kind: str, A: Placed, B: Placed) -> Touch:
 
 def _triangles(kind: str, x: Placed, B: Placed) -> tuple[Array, Array]:
     """Corners (n, 3, 3), counterclockwise from above, and per side the corner of the triangle beyond it."""
-    z, (rows, columns) = B.data.elevation, B.data.cells
+    grid: Any = B.data
+    z, (rows, columns) = grid.elevation, grid.cells
     height, width = z.shape
     step = jnp.stack([2 * B.size[0] / (width - 1), 2 * B.size[1] / (height - 1)])
     centre = fixed(bounding_sphere(kind, x)[0])

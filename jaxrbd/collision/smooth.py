@@ -89,7 +89,8 @@ def _crossing(A: Patches, B: Patches, i: Array, j: Array, n: Array) -> tuple[Arr
 def _pairs(A: Patches, B: Patches) -> list[tuple[np.ndarray, np.ndarray]]:
     """Indices (i, j) of patch and patch, line and patch, patch and line."""
     sizes = ((len(A.c), len(B.c)), (len(A.e), len(B.c)), (len(A.c), len(B.e)))
-    return [tuple(np.indices(s).reshape(2, -1)) for s in sizes]
+    grids = (np.indices(s).reshape(2, -1) for s in sizes)
+    return [(i, j) for i, j in grids]
 
 
 def _bound(A: Patches, B: Patches) -> Array:
