@@ -110,9 +110,9 @@ def _prism(kind: str, x: Placed, top: Array, beyond: Array, bottom: Array) -> To
     if kind in ROUND:
         body, radius = patches(kind, x)
         d, a, b, n = smooth_separate(body, prism_patches(prism))
-        low = body.c @ -N + pushed(body.Q, jnp.broadcast_to(-N, body.c.shape))[0]
+        low = body.c @ -N + pushed(body.M, jnp.broadcast_to(-N, body.c.shape))[0]
         k = jnp.argmax(fixed(low))
-        deepest = body.c[k] - pushed(body.Q[k], N)[1]
+        deepest = body.c[k] - pushed(body.M[k], N)[1]
     else:
         core, radius = polytope(kind, x)
         d, a, b, n = polytope_separate(core, prism)
