@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -67,12 +68,9 @@ def distances(sys: System, q: ArrayLike, table: Pairs | None = None) -> Distance
     """Signed distance of every pair of collision shapes, with nearest points; `table` by `pairs`."""
     table = default_pairs(sys) if table is None else _checked(table, "distances")
     placed = place(sys, q)
-    found = []
-    for g in table.groups:
-        one = lambda a, b, g=g: _first(touch(*g.kinds, a, b))  # noqa: E731
-        found.append(jax.vmap(one)(*_sides(g, placed)))
-    rows = _joined_rows(found, sys.dtype)
-    return Distances(*rows, table.names)
+    found = [_first(_meet(g, *_sides(g, placed))) for g in table.groups]
+    distance, a, b, normal = _joined_rows(found, sys.dtype)
+    return Distances(distance, a, b, normal, table.names)
 
 
 def touches(
@@ -94,14 +92,19 @@ def touches(
         if budget is not None and budget < len(g.a):
             index, more = nearest_pairs(g, A, B, budget, margin)
             A, B = jax.tree.map(lambda x, k=index: x[k], (A, B))
-        found = jax.vmap(lambda a, b, g=g: touch(*g.kinds, a, b))(A, B)
-        parts.append(_rows(sys, g, found, index, first))
+        parts.append(_rows(sys, g, _meet(g, A, B), index, first))
         dropped, first = dropped + more, first + len(g.a)
     if not parts:
         none, whole = jnp.zeros((0, 3), sys.dtype), jnp.zeros(0, int)
-        return Touches(none, none, none[:, 0], whole == 0, *[whole] * 6, dropped)
-    joined = [jnp.concatenate(x) for x in zip(*parts)]
-    return Touches(*joined, dropped)
+        parts = [(none, none, none[:, 0], whole == 0, *[whole] * 6)]
+    rows: Any = [jnp.concatenate(x) for x in zip(*parts)]
+    return Touches(*rows, dropped)
+
+
+def _meet(g: Group, A: Placed, B: Placed) -> Touch:
+    """The places of every pair of a group."""
+    first, second = g.kinds
+    return jax.vmap(lambda a, b: touch(first, second, a, b))(A, B)
 
 
 def _rows(sys: System, g: Group, found: Touch, index: Array, first: int) -> tuple[Array, ...]:
@@ -182,13 +185,13 @@ def _sides(g: Group, placed: Placed) -> tuple[Placed, Placed]:
 
 
 def _first(found: Touch) -> tuple[Array, Array, Array, Array]:
-    return found.distance[0], found.a[0], found.b[0], found.normal[0]
+    return found.distance[:, 0], found.a[:, 0], found.b[:, 0], found.normal[:, 0]
 
 
-def _joined_rows(found, dtype) -> tuple[Array, ...]:
+def _joined_rows(found, dtype) -> Any:
     if not found:
         return jnp.zeros(0, dtype), *(jnp.zeros((0, 3), dtype) for _ in range(3))
-    return tuple(jnp.concatenate(x) for x in zip(*found))
+    return [jnp.concatenate(x) for x in zip(*found)]
 
 
 def _checked(table: Pairs, where: str) -> Pairs:

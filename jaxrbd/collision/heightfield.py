@@ -7,7 +7,7 @@ only if the surface beyond does not rise towards the shape, so flat ground has n
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,7 +67,8 @@ def heightfield(kind: str, A: Placed, B: Placed) -> Touch:
 
 def _triangles(kind: str, x: Placed, B: Placed) -> tuple[Array, Array]:
     """Corners (n, 3, 3), counterclockwise from above, and per side the corner of the triangle beyond it."""
-    z, (rows, columns) = B.data.elevation, B.data.cells
+    grid: Any = B.data
+    z, (rows, columns) = grid.elevation, grid.cells
     height, width = z.shape
     step = jnp.stack([2 * B.size[0] / (width - 1), 2 * B.size[1] / (height - 1)])
     centre = fixed(bounding_sphere(kind, x)[0])
@@ -109,9 +110,9 @@ def _prism(kind: str, x: Placed, top: Array, beyond: Array, bottom: Array) -> To
     if kind in ROUND:
         body, radius = patches(kind, x)
         d, a, b, n = smooth_separate(body, prism_patches(prism))
-        low = body.c @ -N + pushed(body.Q, jnp.broadcast_to(-N, body.c.shape))[0]
+        low = body.c @ -N + pushed(body.M, jnp.broadcast_to(-N, body.c.shape))[0]
         k = jnp.argmax(fixed(low))
-        deepest = body.c[k] - pushed(body.Q[k], N)[1]
+        deepest = body.c[k] - pushed(body.M[k], N)[1]
     else:
         core, radius = polytope(kind, x)
         d, a, b, n = polytope_separate(core, prism)

@@ -82,7 +82,8 @@ def _faces(x: np.ndarray, hull: Any) -> Hull:
                     group[other] = count
                     stack.append(other)
         count += 1
-    polygons, triples, around = [], [], {}
+    polygons, triples = [], []
+    around: dict[tuple[int, int], list[int]] = {}
     for g in range(count):
         n = normals[np.flatnonzero(group == g)[0]]
         at = np.unique(hull.simplices[group == g])

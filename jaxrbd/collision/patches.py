@@ -1,7 +1,7 @@
 """Convex bodies as patches of support functions, sorted by how many directions have the same normals.
 
 A face has one normal; an edge, or the side of a cylinder, a circle of them about its direction e; a vertex, a
-rim and an ellipsoid an open set. On each patch h(n) = n·c + √(nᵀ Q n).
+rim and an ellipsoid an open set. On each patch h(n) = n·c + |M n|.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxrbd.collision.manifold import support_face
 from jaxrbd.collision.shapes import Placed, Polytope, face_normals, polytope
-from jaxrbd.collision.vectors import divide, dot, fixed, root, unit
+from jaxrbd.collision.vectors import divide, dot, fixed, off_axis, root, unit
 from jaxrbd.typing import Array
 
 
@@ -20,10 +20,10 @@ class Patches(NamedTuple):
     """A convex body; `out` are rough outward directions, where a search may start."""
 
     c: Array  # (P, 3) vertices, rims, ellipsoids
-    Q: Array  # (P, 3, 3)
+    M: Array  # (P, 3, 3)
     out: Array  # (P, 3)
     line_c: Array  # (L, 3) edges and sides
-    line_Q: Array  # (L, 3, 3)
+    line_M: Array  # (L, 3, 3)
     line_out: Array  # (L, 3)
     e: Array  # (L, 3) their directions
     ends: Array  # (L, 2) where they begin and end, from line_c along e
@@ -43,11 +43,10 @@ def patches(kind: str, x: Placed) -> tuple[Patches, Array | float]:
 
 def _ellipsoid(x: Placed) -> Patches:
     none, square = jnp.zeros((0, 3), x.p.dtype), jnp.zeros((0, 3, 3), x.p.dtype)
-    S = x.R * x.size[:3]
     c = x.p[None]
     return Patches(
         c,
-        (S @ S.T)[None],
+        (x.R * x.size[:3]).T[None],
         0 * c,
         none,
         square,
@@ -61,12 +60,12 @@ def _ellipsoid(x: Placed) -> Patches:
 
 def _cylinder(x: Placed) -> Patches:
     z, half = x.R[:, 2], x.size[1] / 2
-    Q = (x.size[0] ** 2 * (jnp.eye(3, dtype=x.p.dtype) - jnp.outer(z, z)))[None]
+    M = (x.size[0] * (jnp.eye(3, dtype=x.p.dtype) - jnp.outer(z, z)))[None]
     caps = jnp.stack([z, -z])
     axes = jnp.stack([x.R[:, 0], x.R[:, 1], -x.R[:, 0], -x.R[:, 1]])
     ends = jnp.stack([-half, half])[None]
     p = x.p[None]
-    return Patches(p + half * caps, jnp.concatenate([Q, Q]), caps, p, Q, 0 * p, z[None], ends, caps, axes)
+    return Patches(p + half * caps, jnp.concatenate([M, M]), caps, p, M, 0 * p, z[None], ends, caps, axes)
 
 
 def polytope_patches(x: Polytope) -> Patches:
@@ -95,17 +94,25 @@ def polytope_patches(x: Polytope) -> Patches:
     )
 
 
-def pushed(Q: Array, n: Array) -> tuple[Array, Array]:
-    """(√(nᵀ Q n), its gradient Q n / √(nᵀ Q n)), over leading axes."""
-    q = jnp.sum(Q * n[..., None, :], -1)
-    s = root(dot(n, q))
-    return s, divide(q, s[..., None])
+def pushed(M: Array, n: Array) -> tuple[Array, Array]:
+    """(|M n|, its gradient Mᵀ M n / |M n|), over leading axes; zero where rounding decides."""
+    m, s = stretched(M, n)
+    u = divide(m, s[..., None])
+    return s, jnp.sum(M * u[..., :, None], -2)
+
+
+def stretched(M: Array, n: Array) -> tuple[Array, Array]:
+    """(M n, |M n|)."""
+    m = jnp.sum(M * n[..., None, :], -1)
+    square, size = dot(m, m), jnp.sum(fixed(M) ** 2, (-1, -2))
+    noise = (32 * jnp.finfo(m.dtype).eps) ** 2 * size
+    return m, root(jnp.where(square > noise, square, 0))
 
 
 def separation(A: Patches, B: Patches, n: Array) -> tuple[Array, Array, Array]:
     """min_A n·a - max_B n·b for one direction, and the patches that take them."""
-    low = A.c @ n - pushed(A.Q, jnp.broadcast_to(n, A.c.shape))[0]
-    high = B.c @ n + pushed(B.Q, jnp.broadcast_to(n, B.c.shape))[0]
+    low = A.c @ n - pushed(A.M, jnp.broadcast_to(n, A.c.shape))[0]
+    high = B.c @ n + pushed(B.M, jnp.broadcast_to(n, B.c.shape))[0]
     i, j = jnp.argmin(low), jnp.argmax(high)
     return low[i] - high[j], i, j
 
@@ -116,7 +123,7 @@ def flat(kind: str, x: Placed, direction: Array) -> Array:
         return support_face(polytope(kind, x)[0], direction)
     z, r, half = x.R[:, 2], x.size[0], x.size[1] / 2
     along = dot(direction, z)
-    low = unit(direction - along * z, x.R[:, 0])
+    low = off_axis(direction, z, x.R[:, 0])
     end = jnp.where(along >= 0, 1, -1) * half * z
     turn = 2 * jnp.pi / 8 * jnp.arange(8, dtype=z.dtype)
     cap = end + r * (jnp.cos(turn)[:, None] * low + jnp.sin(turn)[:, None] * jnp.cross(z, low))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from jaxrbd.collision.manifold import clipped, support_face
 from jaxrbd.collision.shapes import Placed, Touch, polytope, rounded
-from jaxrbd.collision.vectors import across, dot, fixed, root, unit
+from jaxrbd.collision.vectors import across, dot, fixed, off_axis, root
 from jaxrbd.typing import Array
 
 
@@ -43,7 +43,7 @@ def ellipsoid(A: Placed, B: Placed) -> Touch:
 def cylinder(A: Placed, B: Placed) -> Touch:
     """4 places: both ends of the lowest line of the side, and two more of the lower rim, 120° apart."""
     n, z, radius = B.R[:, 2], A.R[:, 2], A.size[0]
-    down = unit(-(n - dot(n, z) * z), A.R[:, 0])
+    down = off_axis(-n, z, A.R[:, 0])
     low = A.p - jnp.where(dot(n, z) >= 0, 1, -1) * z * A.size[1] / 2
     side = jnp.cross(z, down)
     third = jnp.sqrt(jnp.asarray(0.75, n.dtype))

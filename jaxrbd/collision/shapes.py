@@ -2,8 +2,8 @@
 
 Polytopes carry indices as data, padded by repetition (what is listed twice changes nothing), so that
 different hulls share one program. A shape of smooth parts is described by patches: on one
-its support function is h(n) = n·c + √(nᵀ Q n), with Q = 0 for a vertex, R S² Rᵀ for an ellipsoid and
-r² (1 - z zᵀ) for the rim of a cylinder.
+its support function is h(n) = n·c + |M n|, with M = 0 for a vertex, S Rᵀ for an ellipsoid and r (1 - z zᵀ)
+for the rim of a cylinder.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 s(n) = min_A n·a - max_B n·b. Its maximum lies at a normal of a face, on the circle of normals of an edge (or
 two of them), or inside the normals of a pair of patches; on each of these s is smooth:
 
-    f(n) = n·(c_A - c_B) - √(nᵀ Q_A n) - √(nᵀ Q_B n).
+    f(n) = n·(c_A - c_B) - |M_A n| - |M_B n|.
 
 Every pair of patches is climbed by Newton steps on the sphere, from a few starts, for a fixed number of
 iterations; s of any direction is a lower bound, so the largest one found is taken. One further Newton step
@@ -19,10 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrbd.collision.manifold import clipped
-from jaxrbd.collision.patches import Patches, flat, patches, pushed, separation
+from jaxrbd.collision.patches import Patches, flat, patches, pushed, separation, stretched
 from jaxrbd.collision.segments import line_parameters
 from jaxrbd.collision.shapes import Placed, Touch, rounded, single
-from jaxrbd.collision.vectors import across, dot, fixed, root, slack, unit
+from jaxrbd.collision.vectors import across, divide, dot, fixed, root, slack, unit
 from jaxrbd.typing import Array
 
 ITERATIONS = 20
@@ -33,8 +33,8 @@ class Lane(NamedTuple):
     """A pair of patches; e is zero unless normals are bound to the circle about it."""
 
     c: Array
-    QA: Array
-    QB: Array
+    MA: Array
+    MB: Array
     e: Array
 
 
@@ -60,8 +60,8 @@ def separate(A: Patches, B: Patches) -> tuple[Array, Array, Array, Array]:
     if len(isolated):
         n = jnp.where(own, isolated[at_isolated], n)
     _, i, j = separation(fixed(A), fixed(B), fixed(n))
-    a = A.c[i] - pushed(A.Q[i], n)[1]
-    b = B.c[j] + pushed(B.Q[j], n)[1]
+    a = A.c[i] - pushed(A.M[i], n)[1]
+    b = B.c[j] + pushed(B.M[j], n)[1]
     d = dot(n, a - b)
     # which of the two points is the only one of its body: the other one is across from it
     sole_a, sole_b = ~own & (bound[lane] == 2), ~own & (bound[lane] == 1)
@@ -83,13 +83,14 @@ def _crossing(A: Patches, B: Patches, i: Array, j: Array, n: Array) -> tuple[Arr
     """Nearest points of two lines, each moved onto its body."""
     p, u, q, v = A.line_c[i], A.e[i], B.line_c[j], B.e[j]
     s, t, _ = line_parameters(p, u, q, v)
-    return p + s * u - pushed(A.line_Q[i], n)[1], q + t * v + pushed(B.line_Q[j], n)[1]
+    return p + s * u - pushed(A.line_M[i], n)[1], q + t * v + pushed(B.line_M[j], n)[1]
 
 
 def _pairs(A: Patches, B: Patches) -> list[tuple[np.ndarray, np.ndarray]]:
     """Indices (i, j) of patch and patch, line and patch, patch and line."""
     sizes = ((len(A.c), len(B.c)), (len(A.e), len(B.c)), (len(A.c), len(B.e)))
-    return [tuple(np.indices(s).reshape(2, -1)) for s in sizes]
+    grids = (np.indices(s).reshape(2, -1) for s in sizes)
+    return [(i, j) for i, j in grids]
 
 
 def _bound(A: Patches, B: Patches) -> Array:
@@ -102,8 +103,8 @@ def _lanes(A: Patches, B: Patches) -> Lane:
     join = lambda *x: jnp.concatenate(x)  # noqa: E731
     return Lane(
         join(A.c[i] - B.c[j], A.line_c[k] - B.c[m], A.c[p] - B.line_c[l]),
-        join(A.Q[i], A.line_Q[k], A.Q[p]),
-        join(B.Q[j], B.Q[m], B.line_Q[l]),
+        join(A.M[i], A.line_M[k], A.M[p]),
+        join(B.M[j], B.M[m], B.line_M[l]),
         join(jnp.zeros((len(i), 3), A.c.dtype), A.e[k], B.e[l]),
     )
 
@@ -124,7 +125,7 @@ def _onto(n: Array, e: Array) -> Array:
 
 
 def _value(lane: Lane, n: Array) -> Array:
-    return dot(n, lane.c) - pushed(lane.QA, n)[0] - pushed(lane.QB, n)[0]
+    return dot(n, lane.c) - pushed(lane.MA, n)[0] - pushed(lane.MB, n)[0]
 
 
 def _step(lane: Lane, n: Array, steps: int, live: Lane | None = None) -> Array:
@@ -138,13 +139,14 @@ def _step(lane: Lane, n: Array, steps: int, live: Lane | None = None) -> Array:
     uphill = source.c
     value = dot(x, lane.c)
     H = [jnp.zeros_like(value)] * 3
-    for Q, of in ((lane.QA, source.QA), (lane.QB, source.QB)):
-        s, q = pushed(Q, x)
+    for M, of in ((lane.MA, source.MA), (lane.MB, source.MB)):
+        m, s = stretched(M, x)
+        m = divide(m, s[..., None])
         uphill = uphill - pushed(of, n if live is not None else x)[1]
         value = value - s
-        for k, (y, z) in enumerate(((t, t), (t, o), (o, o))):
-            bend = dot(y, jnp.sum(Q * z[..., None, :], -1)) - dot(q, y) * dot(q, z)
-            H[k] = H[k] - jnp.where(s > 0, bend / jnp.where(s > 0, s, 1), 0)
+        Mt, Mo = (jnp.sum(M * y[..., None, :], -1) for y in (t, o))
+        for k, (y, z) in enumerate(((Mt, Mt), (Mt, Mo), (Mo, Mo))):
+            H[k] = H[k] - divide(dot(y, z) - dot(m, y) * dot(m, z), s)
     base = n if live is not None else x
     g = jnp.stack([dot(t, uphill), dot(o, uphill)], -1)
     a, b, c = H[0] - value, H[1], jnp.where(circle[..., 0], -1, H[2] - value)
@@ -226,8 +228,8 @@ def _reach(A: Patches, B: Patches, n: Array, tol: Array) -> Array:
     (i, _), (k, m), (p, l) = _pairs(A, B)
     free, on_a, on_b = jnp.split(n, [len(i), len(i) + len(k)])
     good = [jnp.ones(len(free), bool)]
-    x = B.c[m] + pushed(B.Q[m], on_a)[1]
-    y = A.c[p] - pushed(A.Q[p], on_b)[1]
+    x = B.c[m] + pushed(B.M[m], on_a)[1]
+    y = A.c[p] - pushed(A.M[p], on_b)[1]
     for point, body, line in ((x, A, k), (y, B, l)):
         at = dot(point - body.line_c[line], body.e[line])
         good.append((at >= body.ends[line, 0] - tol) & (at <= body.ends[line, 1] + tol))

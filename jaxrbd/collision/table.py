@@ -114,9 +114,12 @@ def table_of(
         raise ArgumentError(f"pairs: more than {_MOST} pairs. Use fewer collision shapes, or exclude links.")
     groups = []
     for kinds in sorted(found, key=lambda x: (KINDS.index(x[0]), KINDS.index(x[1]))):
-        a, b = zip(*found[kinds])
-        hulls = [_data(t, s, k, max_hull_vertices, heights or {}) for s, k in zip((a, b), kinds)]
-        groups.append(Group(kinds, tuple(a), tuple(b), *hulls))
+        first, second = zip(*found[kinds])
+        data = [
+            _data(t, side, kind, max_hull_vertices, heights or {})
+            for side, kind in zip((first, second), kinds)
+        ]
+        groups.append(Group(kinds, first, second, *data))
     names = tuple((shape_name(t, i), shape_name(t, j)) for g in groups for i, j in zip(g.a, g.b))
     return Pairs(tuple(groups), names)
 

@@ -48,6 +48,15 @@ def across(n: Array) -> tuple[Array, Array]:
     return jnp.stack([1 + s * x * x * a, s * b, -s * x], -1), jnp.stack([b, s + y * y * a, -y], -1)
 
 
+def off_axis(x: Array, z: Array, otherwise: Array) -> Array:
+    """The unit vector along what of the unit vector x stands on z; `otherwise` where rounding decides."""
+    rest = x - dot(x, z) * z
+    square = dot(rest, rest)
+    good = square > (32 * jnp.finfo(x.dtype).eps) ** 2
+    u = unit(jnp.where(good, rest, otherwise), otherwise)
+    return unit(u - dot(u, z) * z, otherwise)
+
+
 def fixed(tree: Any) -> Any:
     """The same numbers without their gradients."""
     return jax.tree.map(jax.lax.stop_gradient, tree)
