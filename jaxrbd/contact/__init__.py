@@ -3,9 +3,11 @@
 from jaxrbd.contact.contacts import Contacts, OnPlane, contacts, on_plane
 from jaxrbd.contact.mechanism import ContactStats, Stabilisation
 from jaxrbd.contact.pooled import Pooled, as_pooled, pooled
+from jaxrbd.contact.shapes import BetweenShapes, between_shapes
 from jaxrbd.contact.softening import CFM, Soft, Softening
 
 __all__ = [
+    "BetweenShapes",
     "CFM",
     "ContactStats",
     "Contacts",
@@ -15,6 +17,7 @@ __all__ = [
     "Softening",
     "Stabilisation",
     "as_pooled",
+    "between_shapes",
     "contacts",
     "on_plane",
     "pooled",
