@@ -244,26 +244,6 @@ def test_float32(quadrupeds):
     assert found.stats.residuals.ncp.max() < 2e-6
 
 
-# --- the document's printed forms, and what was mended -----------------------------------------------------
-
-
-def test_printed_steps_do_not_always_converge(quadrupeds):
-    """Corrections 1 and 2: steps of Algorithms 2 and 3."""
-    for law in ("ccp", "ncp"):
-        printed, mended = (
-            solved(quadrupeds, dual.PGS(iterations=400, tolerance=1e-6, law=law, step=step))
-            for step in ("printed", "largest")
-        )
-        assert mended.converged.all()
-        if law == "ncp":
-            assert printed.converged.mean() < 0.95
-    # a contact whose normal and tangents move almost as one: 3 / tr D is beyond 2 / λ_max
-    D = np.full((3, 3), 0.98) + 0.02 * np.eye(3)
-    problem = dual.problem(D, [0.3, -0.2, -1.0], 1.0, contacts=(3,))
-    for step, good in (("printed", False), ("largest", True)):
-        assert bool(dual.solve(problem, dual.PGS(iterations=3000, law="ccp", step=step)).converged) == good
-
-
 # --- gradients ----------------------------------------------------------------------------------------------
 
 
