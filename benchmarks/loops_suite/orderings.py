@@ -30,13 +30,18 @@ def _said(what: str, holds: bool, margin: float, seen: str) -> list[dict]:
     return [{"what": what, "holds": bool(holds), "margin": float(margin), "seen": seen}]
 
 
+def both_sides(records: list[Record], mine: tuple[str, ...]) -> bool:
+    """Whether there are answers of these solvers and of others."""
+    return len({r.solver in mine for r in records}) == 2
+
+
 def fastest(records: list[Record], kind: str) -> list[dict]:
     """ρ(1) of NBGS, the better of both, less the largest of the others."""
-    if not records:
+    if not both_sides(records, NBGS):
         return []
     names, _, rho, _ = curves(records)
     share = dict(zip(names, rho[:, 0]))
-    mine = max(NBGS, key=lambda n: share[n])
+    mine = max((n for n in names if n in NBGS), key=lambda n: share[n])
     other = max((n for n in names if n not in NBGS), key=lambda n: share[n])
     seen = f"{mine} is the fastest on {share[mine]:.0%}, {other} on {share[other]:.0%}"
     margin = share[mine] - share[other]
@@ -45,11 +50,11 @@ def fastest(records: list[Record], kind: str) -> list[dict]:
 
 def first(records: list[Record], kind: str) -> list[dict]:
     """Share solved by the best adaptive ADMM, less that of the best of the others."""
-    if not records:
+    if not both_sides(records, ADAPTIVE):
         return []
     names = dict.fromkeys(r.solver for r in records)
     share = {n: np.mean([r.solved for r in records if r.solver == n]) for n in names}
-    mine = max(ADAPTIVE, key=lambda n: share[n])
+    mine = max((n for n in names if n in ADAPTIVE), key=lambda n: share[n])
     other = max((n for n in names if n not in ADAPTIVE), key=lambda n: share[n])
     seen = f"{mine} solves {share[mine]:.0%}, {other} {share[other]:.0%}"
     margin = share[mine] - share[other]
