@@ -117,8 +117,8 @@ def _prism(kind: str, x: Placed, top: Array, beyond: Array, bottom: Array) -> To
         core, radius = polytope(kind, x)
         d, a, b, n = polytope_separate(core, prism)
         deepest = core.vertices[jnp.argmin(fixed(core.vertices @ N))]
-    on_top = jnp.abs(dot(N, fixed(b) - top[0])) <= tol
-    replace = (d <= 0) & ~(on_top & (dot(n, N) > 0.05))
+    kept = _belongs(fixed(b), n, top, beyond, N, tol) & (fixed(dot(n, N)) > 0.05)
+    replace = (d <= 0) & ~kept
     sink = dot(N, deepest - top[0])
     d, a, b, n = (
         jnp.where(replace, new, old)
