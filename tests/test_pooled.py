@@ -94,7 +94,7 @@ def test_gradients_of_a_pool_are_those_of_static_slots():
         "position": jnp.array([[0, 0, 0], [0, 0, 0.2]]),
         "normal": jnp.array([[0, 0, 1.0], [0.1, 0, 1.0]]),
         "gap": jnp.array([-1e-4, 1e-4]),
-        "friction": jnp.array([0.5, 0.3]),
+        "friction": jnp.array([0.05, 0.03]),
         "restitution": jnp.array([0.0, 0.4]),
         "dq": jnp.zeros(12),
         "v": jnp.array([0, 1, 0, 3.0, 0, -0.5, 2, 0, 0, 0.5, 0.2, -2.0]),
