@@ -133,7 +133,7 @@ def _prism(kind: str, x: Placed, top: Array, beyond: Array, star: Array, bottom:
         own = flat(kind, x, -n) if kind == "cylinder" else support_face(core, -n)
         found = clipped(d, a, b, n, own, top, 4 if kind != "capsule" else 2)
     good = jax.vmap(lambda p: _belongs(p, n, top, beyond, star, N, tol))(fixed(found.b))
-    return rounded(found._replace(valid=found.valid & good), radius, 0.0)
+    return rounded(found._replace(valid=found.valid & good & (kept | replace)), radius, 0.0)
 
 
 def _belongs(p: Array, n: Array, top: Array, beyond: Array, star: Array, N: Array, tol: Array) -> Array:

@@ -55,7 +55,7 @@ def _ends(x: Placed) -> tuple[Array, Array]:
 
 
 def _cores(a: Array, b: Array, otherwise: Array, radius_a: Array, radius_b: Array) -> Touch:
-    apart = length(fixed(a - b)) > slack(a, b)
+    apart = length(fixed(a - b)) > slack(a, b, radius_a, radius_b)
     n = unit(jnp.where(apart, a - b, otherwise), otherwise)
     d = jnp.where(apart, length(a - b), dot(n, a - b))
     return rounded(single(d, a, b, n), radius_a, radius_b)
