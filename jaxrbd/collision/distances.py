@@ -97,8 +97,8 @@ def touches(
     if not parts:
         none, whole = jnp.zeros((0, 3), sys.dtype), jnp.zeros(0, int)
         parts = [(none, none, none[:, 0], whole == 0, *[whole] * 6)]
-    rows: Any = [jnp.concatenate(x) for x in zip(*parts)]
-    return Touches(*rows, dropped)
+    rows: Any = [*(jnp.concatenate(x) for x in zip(*parts)), dropped]
+    return Touches(*rows)
 
 
 def _meet(g: Group, A: Placed, B: Placed) -> Touch:

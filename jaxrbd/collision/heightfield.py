@@ -57,16 +57,16 @@ def heightfield(kind: str, A: Placed, B: Placed) -> Touch:
     """Four places of a shape A and the field B."""
     assert isinstance(B.data, Grid)
     x = A._replace(R=B.R.T @ A.R, p=B.R.T @ (A.p - B.p))
-    tops, beyond = _triangles(kind, x, B)
+    tops, beyond, stars = _triangles(kind, x, B)
     bottom = -B.size[3] - jnp.max(B.size[:2])
-    found = jax.vmap(lambda w, o: _prism(kind, x, w, o, bottom))(tops, beyond)
+    found = jax.vmap(lambda *w: _prism(kind, x, *w, bottom))(tops, beyond, stars)
     kept = _chosen(Touch(*(y.reshape(-1, *y.shape[2:]) for y in found)))
     turn = lambda y: y @ B.R.T  # noqa: E731
     return Touch(kept.distance, turn(kept.a) + B.p, turn(kept.b) + B.p, turn(kept.normal), kept.valid)
 
 
-def _triangles(kind: str, x: Placed, B: Placed) -> tuple[Array, Array]:
-    """Corners (n, 3, 3), counterclockwise from above, and per side the corner of the triangle beyond it."""
+def _triangles(kind: str, x: Placed, B: Placed) -> tuple[Array, Array, Array]:
+    """Corners (n, 3, 3), counterclockwise from above, the corners beyond its sides and around its corners."""
     grid: Any = B.data
     z, (rows, columns) = grid.elevation, grid.cells
     height, width = z.shape
@@ -90,13 +90,16 @@ def _triangles(kind: str, x: Placed, B: Placed) -> tuple[Array, Array]:
     beyond_low = [(i - 1, j + 1), (i + 1, j + 1), (i + 1, j - 1)]
     beyond_high = [(i + 2, j), (i, j), (i, j + 2)]
     pick = lambda places: jnp.stack([v[a, b] for a, b in places], 1)  # noqa: E731
+    around = [(0, 1), (1, 0), (1, -1), (0, -1), (-1, 0), (-1, 1)]
+    star = lambda places: jnp.stack([pick([(a + k, b + m) for a, b in places]) for k, m in around], 2)  # noqa: E731
     return (
         jnp.concatenate([pick(low), pick(high)]),
         jnp.concatenate([pick(beyond_low), pick(beyond_high)]),
+        jnp.concatenate([star(low), star(high)]),
     )
 
 
-def _prism(kind: str, x: Placed, top: Array, beyond: Array, bottom: Array) -> Touch:
+def _prism(kind: str, x: Placed, top: Array, beyond: Array, star: Array, bottom: Array) -> Touch:
     """Places of a shape and one prism; those that belong to its neighbours are not valid."""
     prism = Polytope(
         jnp.concatenate([top, top.at[:, 2].set(bottom)]),
@@ -117,7 +120,7 @@ def _prism(kind: str, x: Placed, top: Array, beyond: Array, bottom: Array) -> To
         core, radius = polytope(kind, x)
         d, a, b, n = polytope_separate(core, prism)
         deepest = core.vertices[jnp.argmin(fixed(core.vertices @ N))]
-    kept = _belongs(fixed(b), n, top, beyond, N, tol) & (fixed(dot(n, N)) > 0.05)
+    kept = _belongs(fixed(b), n, top, beyond, star, N, tol) & (fixed(dot(n, N)) > 0.05)
     replace = (d <= 0) & ~kept
     sink = dot(N, deepest - top[0])
     d, a, b, n = (
@@ -129,17 +132,19 @@ def _prism(kind: str, x: Placed, top: Array, beyond: Array, bottom: Array) -> To
     else:
         own = flat(kind, x, -n) if kind == "cylinder" else support_face(core, -n)
         found = clipped(d, a, b, n, own, top, 4 if kind != "capsule" else 2)
-    good = jax.vmap(lambda p: _belongs(p, n, top, beyond, N, tol))(fixed(found.b))
-    return rounded(found._replace(valid=found.valid & good), radius, 0.0)
+    good = jax.vmap(lambda p: _belongs(p, n, top, beyond, star, N, tol))(fixed(found.b))
+    return rounded(found._replace(valid=found.valid & good & (kept | replace)), radius, 0.0)
 
 
-def _belongs(p: Array, n: Array, top: Array, beyond: Array, N: Array, tol: Array) -> Array:
+def _belongs(p: Array, n: Array, top: Array, beyond: Array, star: Array, N: Array, tol: Array) -> Array:
     """Whether a point is of this triangle, and the surface beyond its rim does not rise along n."""
-    top, beyond, N, n = fixed((top, beyond, N, n))
+    top, beyond, star, N, n = fixed((top, beyond, star, N, n))
     u = jnp.roll(top, -1, 0) - top
     inward = dot(jnp.cross(N, unit(u, N)), p - top)
-    rises = dot(beyond - p, n) > tol
-    return jnp.all(inward >= -tol) & ~jnp.any((inward <= tol) & rises) & (jnp.abs(dot(N, p - top[0])) <= tol)
+    blocked = jnp.any((inward <= tol) & (dot(beyond - p, n) > tol))
+    corner = dot(p - top, p - top) <= tol**2
+    blocked = blocked | jnp.any(corner[:, None] & (dot(star - p, n) > tol))
+    return jnp.all(inward >= -tol) & ~blocked & (jnp.abs(dot(N, p - top[0])) <= tol)
 
 
 def _chosen(found: Touch) -> Touch:

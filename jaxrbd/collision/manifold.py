@@ -41,7 +41,9 @@ def clipped(distance: Array, a: Array, b: Array, n: Array, face_a: Array, face_b
         found.append(_crossings(face_a, seen_a, face_b, seen_b))
     xs, ys, valid = (jnp.concatenate(x) for x in zip(*found))
     along = (xs - ys) @ n
-    # clipped places at the same distance come before the witness, which may be any of many
+    # of parallel faces the witness is any of many points, maybe beyond the other face: clipped ones are not
+    instead = jnp.any((valid & (fixed(along) <= fixed(distance) + tol))[1:])
+    valid = valid.at[0].set(~instead)
     rank = jnp.where(valid, fixed(along), FAR).at[0].add(tol)
     flat = ((fixed(xs) - fixed(a)) @ frame.T, (fixed(ys) - fixed(a)) @ frame.T)
     index, good = spread(rank, (flat[0] + flat[1]) / 2, valid, count, tol)

@@ -88,8 +88,10 @@ def _against_edge(A: Polytope, B: Polytope, at: Pick, sign: int):
     i, j = (at.i, at.j) if sign > 0 else (at.j, at.i)
     x = A.vertices[jnp.minimum(i, len(A.vertices) - 1)]
     y = on_segment(x, *_edge(B, j))
-    n = unit(sign * (x - y), at.normal)
-    d = dot(n, sign * (x - y))
+    tol = slack(A.vertices, B.vertices)
+    away = sign * (x - y)
+    n = unit(jnp.where(dot(fixed(away), fixed(away)) > tol**2, away, at.normal), at.normal)
+    d = dot(n, away)
     return (d, x, y, n) if sign > 0 else (d, y, x, n)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from jaxrbd.collision.shapes import Placed, Touch, rounded, single
-from jaxrbd.collision.vectors import across, divide, dot, fixed, length, unit
+from jaxrbd.collision.vectors import across, divide, dot, fixed, length, slack, unit
 from jaxrbd.typing import Array
 
 
@@ -55,8 +55,10 @@ def _ends(x: Placed) -> tuple[Array, Array]:
 
 
 def _cores(a: Array, b: Array, otherwise: Array, radius_a: Array, radius_b: Array) -> Touch:
-    n = unit(a - b, otherwise)
-    return rounded(single(length(a - b), a, b, n), radius_a, radius_b)
+    apart = length(fixed(a - b)) > slack(a, b, radius_a, radius_b)
+    n = unit(jnp.where(apart, a - b, otherwise), otherwise)
+    d = jnp.where(apart, length(a - b), dot(n, a - b))
+    return rounded(single(d, a, b, n), radius_a, radius_b)
 
 
 def sphere_sphere(A: Placed, B: Placed) -> Touch:
