@@ -254,7 +254,7 @@ def busy(sys, seed=0):
         damping=number(0.0, 0.5),
         stiffness=jnp.where(scalar, 2.0, 0.0),
         friction=number(0.05, 3.0),
-        lower=jnp.where(scalar, x - np.resize([0.0001, 0.4], n), -jnp.inf),
+        lower=jnp.where(scalar, x - np.resize([0.0001, 0.37], n), -jnp.inf),
         upper=jnp.where(scalar, x + np.resize([0.4, -0.0001, 0.3], n), jnp.inf),
     )
 
@@ -280,7 +280,8 @@ def one_step(sys, m, q, v, tau, loops=None, feet=(), solver=EXACT):
         return a, b
 
     a, b = both(q, v, tau)
-    assert a.converged and b.converged
+    # the tolerance is for what is left when joints are eliminated; with all rows there is more rounding
+    assert a.stats.residual < 1e-11 and b.stats.residual < 1e-10
     limits, dry = (np.argsort(np.argsort(x)) for x in (m.slots.limits, m.slots.dry))
     first = 3 * len(feet) + len(limits) + len(dry)
     rest = np.arange(first)
