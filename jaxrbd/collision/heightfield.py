@@ -59,7 +59,7 @@ def heightfield(kind: str, A: Placed, B: Placed) -> Touch:
     x = A._replace(R=B.R.T @ A.R, p=B.R.T @ (A.p - B.p))
     tops, beyond, stars = _triangles(kind, x, B)
     bottom = -B.size[3] - jnp.max(B.size[:2])
-    found = jax.vmap(lambda *w: _prism(kind, x, *w, bottom))(tops, beyond, stars)
+    found = jax.vmap(lambda w, o, s: _prism(kind, x, w, o, s, bottom))(tops, beyond, stars)
     kept = _chosen(Touch(*(y.reshape(-1, *y.shape[2:]) for y in found)))
     turn = lambda y: y @ B.R.T  # noqa: E731
     return Touch(kept.distance, turn(kept.a) + B.p, turn(kept.b) + B.p, turn(kept.normal), kept.valid)

@@ -28,7 +28,7 @@ def support_face(x: Polytope, direction: Array) -> Array:
 def clipped(distance: Array, a: Array, b: Array, n: Array, face_a: Array, face_b: Array, count: int) -> Touch:
     """`count` places between two faces; the nearest points (a, b) are one candidate among them."""
     tol = slack(face_a - a, face_b - a, a - b)
-    frame = jnp.stack(across(fixed(n)))
+    frame = jnp.stack(across(n))
     seen_a, seen_b = (face_a - a) @ frame.T, (face_b - a) @ frame.T
     found = [(a[None], b[None], jnp.ones(1, bool))]
     if len(face_a) > 1 and len(face_b) > 2:
@@ -45,7 +45,7 @@ def clipped(distance: Array, a: Array, b: Array, n: Array, face_a: Array, face_b
     instead = jnp.any((valid & (fixed(along) <= fixed(distance) + tol))[1:])
     valid = valid.at[0].set(~instead)
     rank = jnp.where(valid, fixed(along), FAR).at[0].add(tol)
-    flat = ((fixed(xs) - fixed(a)) @ frame.T, (fixed(ys) - fixed(a)) @ frame.T)
+    flat = [fixed(x - a) @ fixed(frame).T for x in (xs, ys)]
     index, good = spread(rank, (flat[0] + flat[1]) / 2, valid, count, tol)
     d = jnp.where(good, along[index], FAR)
     d = d.at[0].set(jnp.where(index[0] == 0, distance, d[0]))

@@ -54,29 +54,30 @@ def _ends(x: Placed) -> tuple[Array, Array]:
     return x.p - half, x.p + half
 
 
-def _cores(a: Array, b: Array, otherwise: Array, radius_a: Array, radius_b: Array) -> Touch:
-    apart = length(fixed(a - b)) > slack(a, b, radius_a, radius_b)
+def _cores(A: Placed, B: Placed, a: Array, b: Array, otherwise: Array) -> Touch:
+    """From nearest points of two cores; where these cross, the normal is `otherwise`."""
+    apart = length(fixed(a - b)) > slack(a, b, A.size, B.size)
     n = unit(jnp.where(apart, a - b, otherwise), otherwise)
     d = jnp.where(apart, length(a - b), dot(n, a - b))
-    return rounded(single(d, a, b, n), radius_a, radius_b)
+    return rounded(single(d, a, b, n), A.size[0], B.size[0])
 
 
 def sphere_sphere(A: Placed, B: Placed) -> Touch:
     """|p_A - p_B| - r_A - r_B; z is the normal at coincident centres."""
     up = jnp.zeros_like(A.p).at[2].set(1)
-    return _cores(A.p, B.p, up, A.size[0], B.size[0])
+    return _cores(A, B, A.p, B.p, up)
 
 
 def sphere_capsule(A: Placed, B: Placed) -> Touch:
     """Centre and axis."""
-    return _cores(A.p, on_segment(A.p, *_ends(B)), B.R[:, 0], A.size[0], B.size[0])
+    return _cores(A, B, A.p, on_segment(A.p, *_ends(B)), B.R[:, 0])
 
 
 def capsule_capsule(A: Placed, B: Placed) -> Touch:
     """Axis and axis; where they cross, the normal stands on both."""
     a, b = between_segments(*_ends(A), *_ends(B))
     otherwise = unit(jnp.cross(A.R[:, 2], B.R[:, 2]), across(A.R[:, 2])[0])
-    return _cores(a, b, otherwise, A.size[0], B.size[0])
+    return _cores(A, B, a, b, otherwise)
 
 
 def sphere_cylinder(A: Placed, B: Placed) -> Touch:
