@@ -7,8 +7,8 @@ from jaxrbd.contact.shapes import BetweenShapes, between_shapes
 from jaxrbd.contact.softening import CFM, Soft, Softening
 
 __all__ = [
-    "BetweenShapes",
     "CFM",
+    "BetweenShapes",
     "ContactStats",
     "Contacts",
     "OnPlane",

@@ -1,7 +1,7 @@
 """Rows of a mechanism at one configuration: loops, limits, dry friction and contacts, with their J and D.
 
-Where every row has its bodies for good, all rows are rows of `constraints`, and D = J M^-1 Jᵀ comes from its
-Delassus algorithms; rows whose bodies or joints are data have a dense, gathered J.
+Where every row has its bodies for good and rows are few, all are rows of `constraints`, and D = J M^-1 Jᵀ
+comes from its Delassus algorithms; many rows, and rows whose bodies or joints are data, have a dense J.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from jaxrbd.tree.opening import opened, tree_of, with_columns
 from jaxrbd.typing import Array
 
 FEW_ROWS = 15  # up to so many PV-OSIMr is the fastest Delassus algorithm, above it EFPA
+FEWER = 0.7  # rows per freedom of the System; with more, a J written down and M^-1 are faster
 
 
 class Rows(NamedTuple):
@@ -135,7 +136,7 @@ def mechanism_rows(
     )
     parts = row_groups(sys, q, loops, found, limits, sign, dry, more)
     rows, J = None, None
-    if chosen is None and not isinstance(found, Pooled):
+    if chosen is None and not isinstance(found, Pooled) and blocks.rows <= FEWER * sys.nv:
         rows = combine(*(part for part in parts if part is not None))
     else:
         J = gathered_jacobian(sys, q, parts, found, limits, sign, chosen, dry)

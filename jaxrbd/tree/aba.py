@@ -19,6 +19,7 @@ from jaxrbd.engine.schedule import Schedule
 from jaxrbd.model.system import System
 from jaxrbd.tree import kinematics as kin
 from jaxrbd.tree.arguments import arguments, external, require_mass
+from jaxrbd.tree.crba import _mass_matrix
 from jaxrbd.tree.dense import forward_dynamics_dense
 from jaxrbd.tree.freedoms import Clustered, Single, at_roots, joint_space
 from jaxrbd.tree.kernels import kernel
@@ -299,6 +300,28 @@ def _mass_matrix_inverse(sys: System, q):
 
     inverse = jax.lax.map(column, eye)
     return 0.5 * (inverse + jnp.swapaxes(inverse, 0, 1))
+
+
+def _inverse_tangent(args, results, tangents):
+    """d(M^-1) = -M^-1 dM M^-1, with dM that of composite rigid bodies."""
+    (dM,) = _mass_matrix.tangent(args, [], tangents)
+    return [-product(results[0], product(dM, results[0]))]
+
+
+def _inverse_adjoint(args, results, wanted, cotangents):
+    (inverse,), (ct,) = results, cotangents
+    return _mass_matrix.adjoint(args, [], wanted, [-product(inverse, product(ct, inverse))])
+
+
+_mass_matrix_inverse.derivatives(_inverse_tangent, _inverse_adjoint, uses_output=True)
+
+
+def product(A: Array, B: Array) -> Array:
+    """Matrices (k, n, B) times (n, m, B), an outer product after the other."""
+    batch = jnp.broadcast_shapes(A.shape[-1:], B.shape[-1:])
+    zero = jnp.zeros((A.shape[0], B.shape[1], *batch), B.dtype)
+    step = lambda C, x: (C + x[0][:, None] * x[1][None], None)  # noqa: E731
+    return jax.lax.scan(step, zero, (jnp.swapaxes(A, 0, 1), B))[0]
 
 
 def root_armature(sys: System):
