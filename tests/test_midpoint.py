@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxrbd as rbd
 from jaxrbd import constraints as con
@@ -67,6 +68,7 @@ def test_order_without_contact():
         assert errors[1, -1] < 0.1 * errors[0, -1]
 
 
+@pytest.mark.all_robots
 def test_order_with_a_loop():
     """A four-bar with its loop as rows, against its cluster by Runge-Kutta: order 1 and 2, and its drift."""
     tree = rbd.zoo.four_bar(dtype="float64")
