@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrbd.collision.shapes import FAR, Polytope, Touch, face_normals
-from jaxrbd.collision.vectors import across, divide, dot, fixed, slack
+from jaxrbd.collision.vectors import across, divide, dot, fixed, root, slack
 from jaxrbd.typing import Array
 
 STEEP = 0.05  # cosine between normal and face below which the face is seen edge-on
@@ -43,7 +43,12 @@ def clipped(distance: Array, a: Array, b: Array, n: Array, face_a: Array, face_b
     along = (xs - ys) @ n
     # of parallel faces the witness is any of many points, maybe beyond the other face: clipped ones are not
     instead = jnp.any((valid & (fixed(along) <= fixed(distance) + tol))[1:])
-    valid = valid.at[0].set(~instead)
+    here = jnp.zeros((1, 2), n.dtype)
+    beyond = jnp.zeros((), bool)
+    for seen, face in ((seen_a, face_a), (seen_b, face_b)):
+        if len(face) > 2:
+            beyond = beyond | (_flat(face, n, tol)[2] & ~_within(here, seen, face, n, tol)[0])
+    valid = valid.at[0].set(~(instead & beyond))
     rank = jnp.where(valid, fixed(along), FAR).at[0].add(tol)
     flat = [fixed(x - a) @ fixed(frame).T for x in (xs, ys)]
     index, good = spread(rank, (flat[0] + flat[1]) / 2, valid, count, tol)
@@ -55,17 +60,26 @@ def clipped(distance: Array, a: Array, b: Array, n: Array, face_a: Array, face_b
 
 def _over(seen: Array, points: Array, face: Array, outline: Array, n: Array, tol: Array):
     """Heights along n of points over the plane of a face, and which of them are over the face."""
+    middle, area, flat = _flat(face, n, tol)
+    height = divide(dot(points - middle, area), jnp.where(flat, dot(area, n), 0))
+    return height, _within(seen, outline, face, n, tol) & flat
+
+
+def _flat(face: Array, n: Array, tol: Array) -> tuple[Array, Array, Array]:
+    """(middle, area along the normal, whether there is some area seen along n)."""
     middle = jnp.mean(face, 0)
     spokes = face - middle
     area = jnp.sum(jnp.cross(spokes, jnp.roll(spokes, -1, 0)), 0)
-    facing, size = fixed(dot(area, n)), fixed(jnp.sqrt(dot(area, area)))
-    flat = (jnp.abs(facing) > STEEP * size) & (size > tol * jnp.max(jnp.abs(fixed(spokes))))
-    height = divide(dot(points - middle, area), jnp.where(flat, dot(area, n), 0))
+    facing, size = fixed(dot(area, n)), root(fixed(dot(area, area)))
+    return middle, area, (jnp.abs(facing) > STEEP * size) & (size > tol * jnp.max(jnp.abs(fixed(spokes))))
+
+
+def _within(seen: Array, outline: Array, face: Array, n: Array, tol: Array) -> Array:
+    """Which points lie inside an outline, as seen along n."""
     u = fixed(jnp.roll(outline, -1, 0) - outline)[None]
     r = fixed(seen[:, None] - outline[None])
-    turn = (u[..., 0] * r[..., 1] - u[..., 1] * r[..., 0]) * jnp.sign(facing)
-    within = jnp.all(turn >= -tol * jnp.sqrt(dot(u, u)), 1)
-    return height, within & flat
+    turn = (u[..., 0] * r[..., 1] - u[..., 1] * r[..., 0]) * jnp.sign(fixed(dot(_flat(face, n, tol)[1], n)))
+    return jnp.all(turn >= -tol * jnp.sqrt(dot(u, u)), 1)
 
 
 def _crossings(face_a: Array, seen_a: Array, face_b: Array, seen_b: Array):

@@ -118,7 +118,9 @@ def pick(A: Polytope, B: Polytope) -> Pick:
     dE, iN, jN, signN = edges.nearest()
     dV, iV, jV = _vertex_edge(A, B)
     dW, jW, iW = _vertex_edge(B, A)
-    apart_scores = jnp.stack([jnp.where(fA, sA, inf), jnp.where(fB, sB, inf) + tol, dE + tol, dV, dW])
+    apart_scores = jnp.stack(
+        [jnp.where(fA & (sA > 0), sA, inf), jnp.where(fB & (sB > 0), sB, inf) + tol, dE + tol, dV, dW]
+    )
     apart_scores = apart_scores + jnp.array([0, 0, 0, 2, 2]) * tol
     near = jnp.argmin(apart_scores)
     kind = jnp.where(apart, near, axis)

@@ -27,8 +27,11 @@ def line_parameters(p: Array, u: Array, q: Array, v: Array) -> tuple[Array, Arra
     return divide(ur * vv - vr * uv, det), divide(ur * uv - vr * uu, det), divide(det, uu * vv)
 
 
-def between_segments(p: Array, p2: Array, q: Array, q2: Array) -> tuple[Array, Array]:
-    """Nearest points of the segments p p2 and q q2; of parallel ones those in the middle of their overlap."""
+def between_segments(p: Array, p2: Array, q: Array, q2: Array) -> tuple[Array, Array, Array]:
+    """Nearest points of the segments p p2 and q q2, and whether they lie inside both, u × v between them.
+
+    Of parallel segments they are those in the middle of the overlap.
+    """
     u, v = p2 - p, q2 - q
     s, t, sine = line_parameters(p, u, q, v)
     eps = jnp.finfo(p.dtype).eps
@@ -46,7 +49,7 @@ def between_segments(p: Array, p2: Array, q: Array, q2: Array) -> tuple[Array, A
     weight = weight / jnp.sum(weight)
     inner_a, inner_b = p + s * u, q + t * v
     a, b = jnp.sum(weight * a, 0), jnp.sum(weight * b, 0)
-    return jnp.where(inside, inner_a, a), jnp.where(inside, inner_b, b)
+    return jnp.where(inside, inner_a, a), jnp.where(inside, inner_b, b), inside
 
 
 def _ends(x: Placed) -> tuple[Array, Array]:
@@ -75,9 +78,12 @@ def sphere_capsule(A: Placed, B: Placed) -> Touch:
 
 def capsule_capsule(A: Placed, B: Placed) -> Touch:
     """Axis and axis; where they cross, the normal stands on both."""
-    a, b = between_segments(*_ends(A), *_ends(B))
-    otherwise = unit(jnp.cross(A.R[:, 2], B.R[:, 2]), across(A.R[:, 2])[0])
-    return _cores(A, B, a, b, otherwise)
+    a, b, inside = between_segments(*_ends(A), *_ends(B))
+    both = unit(jnp.cross(A.R[:, 2], B.R[:, 2]), across(A.R[:, 2])[0])
+    n = jnp.where(fixed(dot(both, a - b)) < 0, -1, 1) * both
+    crossing = rounded(single(dot(n, a - b), a, b, n), A.size[0], B.size[0])
+    ends = _cores(A, B, a, b, both)
+    return Touch(*(jnp.where(inside, x, y) for x, y in zip(crossing, ends)))
 
 
 def sphere_cylinder(A: Placed, B: Placed) -> Touch:
