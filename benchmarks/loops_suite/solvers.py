@@ -22,9 +22,12 @@ SPLITTING = (*TEN[:6], OURS[0])
 
 
 def solvers(tolerance: float, iterations: int, precondition: bool = True) -> dict[str, dual.Solver]:
-    """The document's, in its order, then ours. `precondition`: of the ADMMs."""
+    """The document's, in its order, then ours; ADMM as printed, without Newton steps at its end.
+
+    `precondition`: of the ADMMs.
+    """
     stop = {"tolerance": tolerance, "iterations": iterations}
-    admm = {**stop, "precondition": precondition}
+    admm = {**stop, "precondition": precondition, "polish": 0}
     return {
         "PGS-CCP": dual.PGS(law="ccp", **stop),
         "PGS-NCP": dual.PGS(**stop),
