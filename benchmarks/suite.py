@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 
 import jax
@@ -59,6 +60,10 @@ def main(arguments=None) -> None:
         with open(chosen.json, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)
     print(f"{len(records)} answers in {time.perf_counter() - start:.0f} s")
+    if len({r.sample.system for r in records}) > len(TABLE) // 2:  # enough of the suite to be asked
+        gone = orderings.lost(found["orderings"])
+        if gone or found["wrong verdicts"]:
+            sys.exit(f"{found['wrong verdicts']} wrong verdicts; orderings that held before: {gone}")
 
 
 def options(arguments):

@@ -177,6 +177,9 @@ def test_no_answer_says_converged_without_reason(fourbar):
     check_records(records)
     found = {c["what"]: c for c in orderings.check(records)}
     assert found["solved CCPs that slide break the NCP's complementarity (not its dual residual)"]["holds"]
+    assert set(orderings.HELD) & set(found)
+    first = next(c for c in found.values() if c["what"] in orderings.HELD and c["holds"])
+    assert orderings.lost([{**first, "holds": False}]) == [first["what"]]
     joints = [r for r in records if r.sample.kind == "redundant joints"]
     assert all(r.solved for r in joints if r.solver == "ADMM-NCP-SA")
 
