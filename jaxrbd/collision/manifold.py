@@ -10,6 +10,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrbd.collision.segments import on_segment
 from jaxrbd.collision.shapes import FAR, Polytope, Touch, face_normals
 from jaxrbd.collision.vectors import across, divide, dot, fixed, root, slack
 from jaxrbd.typing import Array
@@ -46,8 +47,11 @@ def clipped(distance: Array, a: Array, b: Array, n: Array, face_a: Array, face_b
     here = jnp.zeros((1, 2), n.dtype)
     beyond = jnp.zeros((), bool)
     for seen, face in ((seen_a, face_a), (seen_b, face_b)):
-        if len(face) > 2:
-            beyond = beyond | (_flat(face, n, tol)[2] & ~_within(here, seen, face, n, tol)[0])
+        if len(face) > 1:
+            rim = on_segment(here, seen, jnp.roll(seen, -1, 0))
+            off = jnp.all(dot(rim, rim) > (8 * tol) ** 2)
+            inside = _flat(face, n, tol)[2] & _within(here, seen, face, n, tol)[0]
+            beyond = beyond | (off & ~inside)
     valid = valid.at[0].set(~(instead & beyond))
     rank = jnp.where(valid, fixed(along), FAR).at[0].add(tol)
     flat = [fixed(x - a) @ fixed(frame).T for x in (xs, ys)]

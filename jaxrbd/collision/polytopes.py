@@ -119,7 +119,7 @@ def pick(A: Polytope, B: Polytope) -> Pick:
     dV, iV, jV = _vertex_edge(A, B)
     dW, jW, iW = _vertex_edge(B, A)
     apart_scores = jnp.stack(
-        [jnp.where(fA & (sA > 0), sA, inf), jnp.where(fB & (sB > 0), sB, inf) + tol, dE + tol, dV, dW]
+        [jnp.where(fA & (sA > -tol), sA, inf), jnp.where(fB & (sB > -tol), sB, inf) + tol, dE + tol, dV, dW]
     )
     apart_scores = apart_scores + jnp.array([0, 0, 0, 2, 2]) * tol
     near = jnp.argmin(apart_scores)
