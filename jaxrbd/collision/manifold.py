@@ -10,6 +10,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrbd.collision.segments import on_segment
 from jaxrbd.collision.shapes import FAR, Polytope, Touch, face_normals
 from jaxrbd.collision.vectors import across, divide, dot, fixed, root, slack
 from jaxrbd.typing import Array
@@ -41,17 +42,23 @@ def clipped(distance: Array, a: Array, b: Array, n: Array, face_a: Array, face_b
         found.append(_crossings(face_a, seen_a, face_b, seen_b))
     xs, ys, valid = (jnp.concatenate(x) for x in zip(*found))
     along = (xs - ys) @ n
+    flat = [fixed(x - a) @ fixed(frame).T for x in (xs, ys)]
+    middle = (flat[0] + flat[1]) / 2
     # of parallel faces the witness is any of many points, maybe beyond the other face: clipped ones are not
-    instead = jnp.any((valid & (fixed(along) <= fixed(distance) + tol))[1:])
+    level = valid & (fixed(along) <= fixed(distance) + tol)
+    instead = jnp.any(level[1:])
+    tied = jnp.any(level & (dot(middle, middle) > (8 * tol) ** 2))
     here = jnp.zeros((1, 2), n.dtype)
     beyond = jnp.zeros((), bool)
     for seen, face in ((seen_a, face_a), (seen_b, face_b)):
-        if len(face) > 2:
-            beyond = beyond | (_flat(face, n, tol)[2] & ~_within(here, seen, face, n, tol)[0])
+        if len(face) > 1:
+            rim = on_segment(here, seen, jnp.roll(seen, -1, 0))
+            off = jnp.all(dot(rim, rim) > (8 * tol) ** 2)
+            inside = _flat(face, n, tol)[2] & _within(here, seen, face, n, tol)[0]
+            beyond = beyond | (off & ~inside)
     valid = valid.at[0].set(~(instead & beyond))
-    rank = jnp.where(valid, fixed(along), FAR).at[0].add(tol)
-    flat = [fixed(x - a) @ fixed(frame).T for x in (xs, ys)]
-    index, good = spread(rank, (flat[0] + flat[1]) / 2, valid, count, tol)
+    rank = jnp.where(valid, fixed(along), FAR).at[0].add(jnp.where(tied, 2, -2) * tol)
+    index, good = spread(rank, middle, valid, count, tol)
     d = jnp.where(good, along[index], FAR)
     d = d.at[0].set(jnp.where(index[0] == 0, distance, d[0]))
     pick = jnp.where(good, index, index[0])

@@ -116,10 +116,12 @@ def pick(A: Polytope, B: Polytope) -> Pick:
     fA = _inside(A, iA, B.vertices[jA], tol) if A.triples is not None else jnp.asarray(False)
     fB = _inside(B, iB, A.vertices[jB], tol) if B.triples is not None else jnp.asarray(False)
     dE, iN, jN, signN = edges.nearest()
+    against = jnp.where(dot(edges.n[iN, jN], normal) < 0, -1.0, 1.0).astype(tol.dtype)
+    signN = jnp.where(dE > tol, signN, against)  # where they touch, rounding must not turn the normal
     dV, iV, jV = _vertex_edge(A, B)
     dW, jW, iW = _vertex_edge(B, A)
     apart_scores = jnp.stack(
-        [jnp.where(fA & (sA > 0), sA, inf), jnp.where(fB & (sB > 0), sB, inf) + tol, dE + tol, dV, dW]
+        [jnp.where(fA & (sA > -tol), sA, inf), jnp.where(fB & (sB > -tol), sB, inf) + tol, dE + tol, dV, dW]
     )
     apart_scores = apart_scores + jnp.array([0, 0, 0, 2, 2]) * tol
     near = jnp.argmin(apart_scores)
