@@ -110,14 +110,13 @@ def pick(A: Polytope, B: Polytope) -> Pick:
     sE, iE, jE, signE, nE = edges.deepest(A, B)
     axis = jnp.argmax(jnp.stack([sA, sB, sE - tol]))
     normal = jnp.stack([-nA, nB, nE])[axis]
-    apart = jnp.maximum(jnp.maximum(sA, sB), sE) > 0
+    # shapes that touch are told apart by the axis: nearest features that coincide have no direction
+    apart = jnp.maximum(jnp.maximum(sA, sB), sE) > 4 * tol
     if A.triples is None and B.triples is None:
         apart, normal = jnp.asarray(True), up
     fA = _inside(A, iA, B.vertices[jA], tol) if A.triples is not None else jnp.asarray(False)
     fB = _inside(B, iB, A.vertices[jB], tol) if B.triples is not None else jnp.asarray(False)
     dE, iN, jN, signN = edges.nearest()
-    against = jnp.where(dot(edges.n[iN, jN], normal) < 0, -1.0, 1.0).astype(tol.dtype)
-    signN = jnp.where(dE > tol, signN, against)  # where they touch, rounding must not turn the normal
     dV, iV, jV = _vertex_edge(A, B)
     dW, jW, iW = _vertex_edge(B, A)
     apart_scores = jnp.stack(

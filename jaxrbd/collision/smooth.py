@@ -148,7 +148,8 @@ def _step(lane: Lane, n: Array, steps: int, live: Lane | None = None) -> Array:
         for k, (y, z) in enumerate(((Mt, Mt), (Mt, Mo), (Mo, Mo))):
             H[k] = H[k] - divide(dot(y, z) - dot(m, y) * dot(m, z), s)
     base = n if live is not None else x
-    g = jnp.stack([dot(t, uphill), dot(o, uphill)], -1)
+    along = t if live is None else jnp.where(circle, jnp.cross(live.e, n), t)  # circles turn with their lines
+    g = jnp.stack([dot(along, uphill), dot(o, uphill)], -1)
     a, b, c = H[0] - value, H[1], jnp.where(circle[..., 0], -1, H[2] - value)
     if live is not None:  # at the maximum the gradient along n changes with n: - value (t · dn) is in H
         return _solved_live(base, t, o, g, a, b, c)
