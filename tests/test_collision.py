@@ -48,7 +48,15 @@ def program(a, b):
         moving = tuple((x.R, x.p, x.size) for x in (A, B))
         return jax.value_and_grad(weighed, has_aux=True)(moving, A, B, w)
 
-    return jax.jit(jax.vmap(one))
+    run = jax.jit(jax.vmap(one))
+
+    def in_pieces(A, B, w):  # gradients of ten thousand pairs at once take gigabytes
+        n = min(len(w), 500)
+        cut = [jax.tree.map(lambda x, k=k: x[k : k + n], (A, B, w)) for k in range(0, len(w), n)]
+        found = [jax.tree.map(np.asarray, run(*piece)) for piece in cut]
+        return jax.tree.map(lambda *x: np.concatenate(x), *found)
+
+    return in_pieces
 
 
 def weights(rng, n):
