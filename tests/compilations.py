@@ -22,6 +22,7 @@ ALLOWED: dict[str, int] = {
     "test_contact_gradients.py": 150,
     "test_contact_shapes.py": 270,
     "test_collision.py": 120,
+    "test_suite.py": 80,
     "test_clusters_zoo.py": 100,
     "test_constrained_simulation.py": 480,
     "test_own_constraint.py": 280,
