@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -200,7 +200,7 @@ class DelassusOperator:
         """Factors made anew, O(n + m); no matrix."""
         sys, con, q = self.made_from
         weight = 1 / rows_of(damping, self.form.rows, self.form.dtype)
-        return delassus_operator(sys, con.replace(weight=weight), q, 1.0)  # type: ignore[return-value]
+        return cast(DelassusOperator, delassus_operator(sys, con.replace(weight=weight), q, 1.0))
 
     def diagonal(self) -> Array:
         """(m,): a product per row, O(m (n + m)), without keeping the matrix."""
