@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -67,6 +67,11 @@ class Touches:
 def distances(sys: System, q: ArrayLike, table: Pairs | None = None) -> Distances:
     """Signed distance of every pair of collision shapes, with nearest points; `table` by `pairs`."""
     table = default_pairs(sys) if table is None else _checked(table, "distances")
+    return _distances(sys, q, table)
+
+
+@jax.jit
+def _distances(sys: System, q: ArrayLike, table: Pairs) -> Distances:
     placed = place(sys, q)
     found = [_first(_meet(g, *_sides(g, placed))) for g in table.groups]
     distance, a, b, normal = _joined_rows(found, sys.dtype)
@@ -74,7 +79,12 @@ def distances(sys: System, q: ArrayLike, table: Pairs | None = None) -> Distance
 
 
 def touches(
-    sys: System, q: ArrayLike, table: Pairs | None = None, *, budget: int | None = None, margin: float = 0.0
+    sys: System,
+    q: ArrayLike,
+    table: Pairs | None = None,
+    *,
+    budget: int | None = None,
+    margin: ArrayLike = 0.0,
 ) -> Touches:
     """All places of contact of the pairs of a table, static in number.
 
@@ -84,6 +94,11 @@ def touches(
     table = default_pairs(sys) if table is None else _checked(table, "touches")
     if budget is not None and budget < 1:
         raise ArgumentError(f"touches: budget is {budget}, expected at least one pair, or None for all.")
+    return _touches(sys, q, table, budget, margin)
+
+
+@partial(jax.jit, static_argnums=3)
+def _touches(sys: System, q: ArrayLike, table: Pairs, budget: int | None, margin: ArrayLike) -> Touches:
     placed = place(sys, q)
     parts, dropped, first = [], jnp.zeros((), int), 0
     for g in table.groups:

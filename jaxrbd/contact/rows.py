@@ -36,7 +36,8 @@ FEWER = 0.7  # rows per freedom of the System; with more, a J written down and M
 class Rows(NamedTuple):
     """Rows of a mechanism at one configuration, in the order of `blocks`, and what their gaps are."""
 
-    rows: Constraints | None  # all of them, None where J is gathered
+    rows: Constraints | None  # all of them, None where J is written down
+    parts: tuple[Constraints | None, ...]  # in the order of `row_groups`
     J: Array | None  # (m, nv) where it is known
     loops: Constraints | None
     blocks: Blocks
@@ -142,7 +143,7 @@ def mechanism_rows(
         J = gathered_jacobian(sys, q, parts, found, limits, sign, chosen, dry)
     bound = gather(sys.friction, dry) if len(dry) else jnp.zeros(0, dtype)
     return Rows(
-        rows, J, loops, blocks,
+        rows, tuple(parts), J, loops, blocks,
         jnp.concatenate(gaps) if gaps else jnp.zeros(0, dtype),
         bound if more is None else jnp.concatenate([bound, more.bound]),
         found, chosen, unserved, more,
@@ -181,24 +182,19 @@ def turning(sys: System, made: Rows, q: Array, v: Array, every: bool) -> Array:
     """J̇v (m,) of loops, or of every row."""
     if every and made.rows is not None:
         return constraint_acceleration(sys, made.rows, q, v)
-    blocks, found, more = made.blocks, made.contacts, made.joints
-    bias = lambda rows: [] if rows is None else [constraint_acceleration(sys, rows, q, v)]  # noqa: E731
-    still = lambda n: [jnp.zeros(n, v.dtype)]  # noqa: E731
-    loops = bias(made.loops)
+    blocks, found = made.blocks, made.contacts
+    bias = [
+        None if part is None else constraint_acceleration(sys, part, q, v)
+        for part in (made.parts if every else made.parts[:1])
+    ]
     if not every:
-        return jnp.concatenate(loops + still(blocks.rows - sum(len(x) for x in loops)))
-    parts = loops
-    if more is None:
-        parts = parts + still(blocks.limits + blocks.boxes)
-    else:
-        _, one_sided, boxes = more.counts
-        parts = parts + bias(more.soft) + still(blocks.limits - one_sided) + bias(more.limits)
-        parts = parts + still(blocks.boxes - boxes) + bias(more.boxes)
+        rest = blocks.rows if bias[0] is None else blocks.rows - len(bias[0])
+        return jnp.concatenate([*(x for x in bias if x is not None), jnp.zeros(rest, v.dtype)])
+    if made.chosen is not None:
+        bias[2] = made.chosen @ bias[2]
     if isinstance(found, Pooled):
-        parts = parts + [pooled_bias(sys, q, v, found)]
-    elif found is not None:
-        parts = parts + bias(contact_rows(sys, q, found))
-    return jnp.concatenate(parts)
+        bias[6] = pooled_bias(sys, q, v, found)
+    return jnp.concatenate([x for x in bias if x is not None])
 
 
 def mechanism_delassus(damped: System, made: Rows, q: Array) -> Array:
