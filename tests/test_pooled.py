@@ -64,11 +64,9 @@ def test_a_pool_is_what_static_slots_are(robot):
     def all_of_them(q, v):
         found = slots(sys, q, x)
         pool = contact.as_pooled(sys, found)
-        wide = jax.tree.map(lambda y: jnp.concatenate([y, y[:1]]), pool)
-        more = contact.Pooled(
-            wide.position, wide.axes, wide.gap, wide.friction, wide.restitution,
-            wide.bodies.at[-1].set(-1), (*DIMS, 3),
-        )  # fmt: skip
+        names = ("position", "axes", "gap", "friction", "restitution", "bodies")
+        *wide, bodies = (jnp.concatenate([y, y[:1]]) for y in (getattr(pool, name) for name in names))
+        more = contact.Pooled(*wide, bodies.at[-1].set(-1), (*DIMS, 3))  # its last slot is empty
         return rows(q, v, found), rows(q, v, pool), rows(q, v, more)
 
     static, pool, more = jax.jit(jax.vmap(all_of_them))(q, v)

@@ -53,7 +53,12 @@ def assert_honest(found: tally.Tally, solver: str, dtype: str, share: float | No
 
 @pytest.mark.parametrize(
     ("seed", "links", "solver", "dtype"),
-    [(3, 5, "ConstrainedABA", "float32"), (0, 5, "ProxLTL", "float32"), (2, 7, "ProxPV", "float64")],
+    [
+        (3, 5, "ConstrainedABA", "float32"),
+        (0, 5, "ProxLTL", "float32"),
+        (2, 7, "ProxPV", "float64"),
+        (7, None, "ProxPV", "float32"),  # gradients of rounding led away from an answer that was right
+    ],
 )
 def test_small_random_mechanisms(seed, links, solver, dtype):
     m = cases.mechanism(seed, links)

@@ -179,7 +179,8 @@ class ContactStats:
     `lam` [N s, N m s]: divide by dt for forces. `v`: v⁺ of the dual problem, what rows want and R λ of rows
     that give way included, so that λ ⟂ v. `rate`: J u⁺, how fast the rows move afterwards. `residual` [m/s]:
     scaled natural map of the solver's model. `unserved`: limits that are violated and got no row, where
-    `HardContact.limits` is a number. With scheme="midpoint" gaps are those of the midpoint.
+    `HardContact.limits` is a number; `dropped`: contacts that found no slot. With scheme="midpoint" gaps are
+    those of the midpoint.
     """
 
     lam: jax.Array
@@ -189,3 +190,4 @@ class ContactStats:
     residual: jax.Array
     iterations: jax.Array
     unserved: jax.Array
+    dropped: jax.Array

@@ -29,8 +29,9 @@ from jaxrbd.typing import Array, ArrayLike
 class Pooled:
     """n slots at one state; make them with `contact.pooled`. As `Contacts`, but which bodies is a leaf, too.
 
-    bodies  (n, 2)   integers: A and B in the order of `sys.body_names`, -1 for the world; a slot with A = B
+    bodies   (n, 2)  integers: A and B in the order of `sys.body_names`, -1 for the world; a slot with A = B
                      is empty
+    dropped  ()      contacts that found no slot, for the stats of a step
     """
 
     position: jax.Array
@@ -41,6 +42,7 @@ class Pooled:
     bodies: jax.Array
     dims: tuple[int, ...] = static()
     softening: Softening | CFM | None = None
+    dropped: jax.Array | int = 0
 
     def __len__(self) -> int:
         return len(self.dims)
@@ -64,6 +66,7 @@ def pooled(
     restitution: ArrayLike = 0.0,
     dims: int | tuple[int, ...] = 3,
     softening: Softening | CFM | None = None,
+    dropped: ArrayLike = 0,
 ) -> Pooled:
     """Contacts between bodies (n, 2), integers that may be traced, -1 for the world; normals from B to A."""
     index = jnp.asarray(bodies)
@@ -80,7 +83,7 @@ def pooled(
         raise ArgumentError(f"pooled: dims are {dims}, expected 1, 3, 4 or 6 for each of {n} contacts.")
     mu = frictions(sys, friction, dims, "pooled")
     x, along, d, mu, e = numbers(sys, n, position, normal, gap, mu, restitution, "pooled")
-    return Pooled(x, jax.vmap(axes_of)(along), d, mu, e, index, dims, softening)
+    return Pooled(x, jax.vmap(axes_of)(along), d, mu, e, index, dims, softening, jnp.asarray(dropped))
 
 
 def as_pooled(sys: System, found: Contacts) -> Pooled:

@@ -12,7 +12,7 @@ from jaxrbd.contact.pooled import Pooled, pooled
 from jaxrbd.contact.softening import CFM, Softening
 from jaxrbd.errors import ArgumentError
 from jaxrbd.model.system import System, check_system, pytree, static
-from jaxrbd.typing import Array, ArrayLike
+from jaxrbd.typing import ArrayLike
 
 
 @pytree
@@ -29,7 +29,7 @@ class BetweenShapes:
     budget: int | None = static()
 
     def __call__(self, sys: System, q: ArrayLike) -> Pooled:
-        found = touches(sys, q, self.table, budget=self.budget)
+        found = touches(sys, q, self.table, budget=self.budget, margin=self.margin)
         near = found.valid & (found.distance < self.margin)
         far = jnp.where(near, jax.lax.stop_gradient(found.distance), jnp.inf)
         _, k = jax.lax.top_k(-far, min(self.slots, len(far)))
@@ -44,13 +44,8 @@ class BetweenShapes:
             self.restitution[found.pair[k]],
             self.dim,
             self.softening,
+            jnp.maximum(jnp.sum(near) - self.slots, 0) + found.dropped,
         )
-
-    def left_over(self, sys: System, q: ArrayLike) -> Array:
-        """How many places nearer than the margin got no slot, and how many near pairs no look."""
-        found = touches(sys, q, self.table, budget=self.budget)
-        near = jnp.sum(found.valid & (found.distance < self.margin))
-        return jnp.stack([jnp.maximum(near - self.slots, 0), found.dropped])
 
 
 def between_shapes(
@@ -68,8 +63,9 @@ def between_shapes(
     """Contacts between the shapes of a System, for `step(..., contacts=)` with `HardContact`.
 
     `table`: which shapes, `rbd.collision.pairs(sys, ...)`; by default all that may touch. The `slots` nearest
-    places within `margin` [m] have rows. `friction` and `restitution`: a number, or one per pair of the
-    table (`friction` (pairs, 3) for `dim` 4 and 6). `budget`: of the broad phase.
+    places within `margin` [m] have rows; `stats.dropped` of a step counts the others, and pairs that the
+    broad phase left out although they may be near. `friction` and `restitution`: a number, or one per pair
+    of the table (`friction` (pairs, 3) for `dim` 4 and 6). `budget`: of the broad phase.
     """
     table = default_pairs(check_system(sys, "between_shapes", single=False)) if table is None else table
     if not isinstance(table, Pairs):

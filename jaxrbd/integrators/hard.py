@@ -189,6 +189,7 @@ class HardContact:
             numbers.ncp if self.solver.model == "ncp" else numbers.ccp,
             found.stats.iterations,
             made.unserved,
+            jnp.asarray(made.contacts.dropped if isinstance(made.contacts, Pooled) else 0, jnp.int32),
         )
         return Kick(found.value.lam, change, found.result, stats)
 
